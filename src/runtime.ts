@@ -1,0 +1,61 @@
+/**
+ * Owns the ambient things: time, randomness, the log, the shutdown signal. Everything else gets them as arguments, so that tests own
+ * time. `Call` is what a request carries down to every store: whose data, and until when.
+ */
+import { randomBytes } from 'node:crypto';
+import { type Logger, pino } from 'pino';
+import type { TenantId } from './timeline/ids.ts';
+
+export interface Clock {
+  /** Wall clock, in milliseconds since the Unix epoch; may step either way. */
+  nowMs(): number;
+  /** Milliseconds since some moment; never steps. */
+  monotonicMs(): number;
+}
+
+export interface Random {
+  /** Evenly distributed in [0, 1). */
+  fraction(): number;
+  bytes(length: number): Buffer;
+}
+
+export type Log = Logger;
+
+export interface Runtime {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly log: Log;
+}
+
+/** What every call into a flow carries. */
+export interface Call {
+  readonly tenant: TenantId;
+  /** Aborts at the deadline, when the caller leaves, or when the process stops: every outside wait ends with it. */
+  readonly signal: AbortSignal;
+}
+
+export const systemClock: Clock = {
+  nowMs: () => Date.now(),
+  monotonicMs: () => performance.now(),
+};
+
+export const systemRandom: Random = {
+  fraction: () => Math.random(),
+  bytes: (length) => randomBytes(length),
+};
+
+/** JSON lines on stdout. Keys that may hold secrets are struck out wherever they appear one level down. */
+export function createLog(level: string): Log {
+  return pino({
+    level,
+    base: null,
+    timestamp: pino.stdTimeFunctions.isoTime,
+    formatters: { level: (label) => ({ level: label }) },
+    redact: { paths: ['authorization', '*.authorization', 'password', '*.password', 'key', '*.key', 'text', '*.text'], censor: '[redacted]' },
+    serializers: { err: pino.stdSerializers.err },
+  });
+}
+
+export function systemRuntime(level: string): Runtime {
+  return { clock: systemClock, random: systemRandom, log: createLog(level) };
+}

@@ -1,0 +1,82 @@
+/** Owns the shape of a post and of its author's facts: what visibility is decided from, apart from what is merely shown. */
+import type { PostId, UserId } from './ids.ts';
+
+export const VISIBILITIES = ['public', 'followers', 'private'] as const;
+export type Visibility = (typeof VISIBILITIES)[number];
+
+export const MODERATION_STATES = ['clear', 'sensitive', 'hidden'] as const;
+export type ModerationState = (typeof MODERATION_STATES)[number];
+
+export const AUTHOR_STATES = ['active', 'suspended', 'erased'] as const;
+export type AuthorLifecycle = (typeof AUTHOR_STATES)[number];
+
+export interface PostRef {
+  readonly postId: PostId;
+  readonly author: UserId;
+}
+
+/** The mutable facts of a post: all that visibility needs, and nothing to show. */
+export interface PostMeta extends PostRef {
+  readonly visibility: Visibility;
+  readonly moderation: ModerationState;
+  readonly deleted: boolean;
+  /** Reposts without text, media or reply target have nothing to show once their target is gone. Fixed at publish. */
+  readonly plainRepost: boolean;
+  readonly replyTo?: PostRef;
+  readonly repostOf?: PostRef;
+  readonly metaVersion: number;
+  readonly bodyVersion: number;
+}
+
+export interface MediaRef {
+  readonly address: string;
+  readonly mediaType: string;
+  readonly altText: string;
+  readonly widthPixels: number;
+  readonly heightPixels: number;
+}
+
+/** What a post shows: immutable for one (post, bodyVersion). */
+export interface PostBody {
+  readonly text: string;
+  readonly media: readonly MediaRef[];
+  readonly editedAtMs?: number;
+}
+
+export interface Post {
+  readonly meta: PostMeta;
+  readonly body: PostBody;
+}
+
+export interface PostCounts {
+  readonly reposts?: number;
+  readonly replies?: number;
+}
+
+export interface AuthorState {
+  readonly lifecycle: AuthorLifecycle;
+  readonly protected: boolean;
+}
+
+/** What holds for an author about whom nothing was ever stored. */
+export const UNKNOWN_AUTHOR: AuthorState = { lifecycle: 'active', protected: false };
+
+export interface AuthorProfile {
+  readonly author: UserId;
+  readonly displayName: string;
+  readonly avatarAddress: string;
+  readonly bio: string;
+  readonly protected: boolean;
+  readonly profileVersion: number;
+}
+
+/** How a viewer stands to an author. */
+export interface Relation {
+  readonly follows: boolean;
+  readonly blocks: boolean;
+  readonly blockedBy: boolean;
+  /** End of the viewer's mute in milliseconds since the Unix epoch, Infinity without an end; absent where there is none. */
+  readonly mutedUntilMs?: number;
+}
+
+export const NO_RELATION: Relation = { follows: false, blocks: false, blockedBy: false };
