@@ -1,0 +1,150 @@
+/**
+ * Owns what can be set: environment variables in, one frozen and checked Config out. Prints itself without secrets.
+ * Every variable is documented in README, Configuration.
+ */
+import { z } from 'zod';
+
+export const ROLES = ['api', 'relay', 'worker', 'all'] as const;
+export type Role = (typeof ROLES)[number];
+
+const port = z.coerce.number().int().min(0).max(65_535);
+const milliseconds = (min: number, max: number, preset: number) => z.coerce.number().int().min(min).max(max).default(preset);
+const count = milliseconds;
+
+const environment = z.object({
+  TRIBUTARY_ROLE: z.enum(ROLES).default('all'),
+  DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/ }),
+  REDIS_CACHE_URL: z.url({ protocol: /^rediss?$/ }),
+  REDIS_QUEUE_URL: z.url({ protocol: /^rediss?$/ }),
+  TRIBUTARY_HOST: z.string().min(1).default('0.0.0.0'),
+  TRIBUTARY_GRPC_PORT: port.default(50_051),
+  TRIBUTARY_HTTP_PORT: port.default(8_080),
+  /** Comma-separated base64 keys of at least 32 bytes: the first seals page tokens, all of them open. */
+  PAGE_TOKEN_KEYS: z.string().min(1),
+  DATABASE_POOL_REQUESTS: count(1, 200, 10),
+  DATABASE_POOL_WORKERS: count(1, 200, 4),
+  DATABASE_POOL_RELAY: count(1, 50, 2),
+  DATABASE_ACQUIRE_TIMEOUT_MS: milliseconds(10, 60_000, 500),
+  DATABASE_STATEMENT_TIMEOUT_MS: milliseconds(100, 600_000, 5_000),
+  DATABASE_LOCK_TIMEOUT_MS: milliseconds(10, 600_000, 2_000),
+  DATABASE_WAITERS_MAX: count(1, 10_000, 200),
+  READ_DEADLINE_DEFAULT_MS: milliseconds(10, 60_000, 1_000),
+  READ_DEADLINE_MAX_MS: milliseconds(10, 60_000, 5_000),
+  WRITE_DEADLINE_DEFAULT_MS: milliseconds(10, 60_000, 3_000),
+  WRITE_DEADLINE_MAX_MS: milliseconds(10, 60_000, 10_000),
+  MESSAGE_BYTES_MAX: count(1_024, 64 * 1_024 * 1_024, 1_024 * 1_024),
+  CALLS_IN_FLIGHT_MAX: count(1, 100_000, 2_000),
+  DRAIN_TIMEOUT_MS: milliseconds(0, 600_000, 10_000),
+  CONNECTION_AGE_MAX_MS: milliseconds(1_000, 86_400_000, 300_000),
+  API_KEY_CACHE_MS: milliseconds(0, 600_000, 10_000),
+  FOLLOWS_MAX: count(1, 100_000, 5_000),
+  LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
+});
+
+export interface Config {
+  readonly role: Role;
+  readonly databaseUrl: string;
+  readonly redisCacheUrl: string;
+  readonly redisQueueUrl: string;
+  readonly host: string;
+  /** 0 picks a free port. */
+  readonly grpcPort: number;
+  readonly httpPort: number;
+  readonly pageTokenKeys: readonly Buffer[];
+  readonly database: {
+    readonly poolRequests: number;
+    readonly poolWorkers: number;
+    readonly poolRelay: number;
+    /** Longest wait for a connection; shorter than any default deadline. */
+    readonly acquireTimeoutMs: number;
+    readonly statementTimeoutMs: number;
+    readonly lockTimeoutMs: number;
+    /** Requests that may wait for a connection at once; what is beyond fails as OVERLOADED. */
+    readonly waitersMax: number;
+  };
+  readonly deadlines: {
+    readonly readDefaultMs: number;
+    readonly readMaxMs: number;
+    readonly writeDefaultMs: number;
+    readonly writeMaxMs: number;
+  };
+  /** Largest request, both as it arrives and inflated. */
+  readonly messageBytesMax: number;
+  readonly callsInFlightMax: number;
+  readonly drainTimeoutMs: number;
+  readonly connectionAgeMaxMs: number;
+  /** How long a revoked API key may go on working in a process that knew it. */
+  readonly apiKeyCacheMs: number;
+  readonly followsMax: number;
+  readonly logLevel: string;
+}
+
+/** Throws an Error that names every wrong variable, and never a value. */
+export function configFrom(env: Readonly<Record<string, string | undefined>>): Config {
+  const parsed = environment.safeParse(env);
+  if (!parsed.success) {
+    const faults = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
+    throw new Error(`Configuration is wrong:\n  ${faults.join('\n  ')}`);
+  }
+  const value = parsed.data;
+  if (value.READ_DEADLINE_DEFAULT_MS > value.READ_DEADLINE_MAX_MS || value.WRITE_DEADLINE_DEFAULT_MS > value.WRITE_DEADLINE_MAX_MS) {
+    throw new Error('Configuration is wrong:\n  a default deadline is above its maximum');
+  }
+  return Object.freeze({
+    role: value.TRIBUTARY_ROLE,
+    databaseUrl: value.DATABASE_URL,
+    redisCacheUrl: value.REDIS_CACHE_URL,
+    redisQueueUrl: value.REDIS_QUEUE_URL,
+    host: value.TRIBUTARY_HOST,
+    grpcPort: value.TRIBUTARY_GRPC_PORT,
+    httpPort: value.TRIBUTARY_HTTP_PORT,
+    pageTokenKeys: pageTokenKeysFrom(value.PAGE_TOKEN_KEYS),
+    database: Object.freeze({
+      poolRequests: value.DATABASE_POOL_REQUESTS,
+      poolWorkers: value.DATABASE_POOL_WORKERS,
+      poolRelay: value.DATABASE_POOL_RELAY,
+      acquireTimeoutMs: value.DATABASE_ACQUIRE_TIMEOUT_MS,
+      statementTimeoutMs: value.DATABASE_STATEMENT_TIMEOUT_MS,
+      lockTimeoutMs: value.DATABASE_LOCK_TIMEOUT_MS,
+      waitersMax: value.DATABASE_WAITERS_MAX,
+    }),
+    deadlines: Object.freeze({
+      readDefaultMs: value.READ_DEADLINE_DEFAULT_MS,
+      readMaxMs: value.READ_DEADLINE_MAX_MS,
+      writeDefaultMs: value.WRITE_DEADLINE_DEFAULT_MS,
+      writeMaxMs: value.WRITE_DEADLINE_MAX_MS,
+    }),
+    messageBytesMax: value.MESSAGE_BYTES_MAX,
+    callsInFlightMax: value.CALLS_IN_FLIGHT_MAX,
+    drainTimeoutMs: value.DRAIN_TIMEOUT_MS,
+    connectionAgeMaxMs: value.CONNECTION_AGE_MAX_MS,
+    apiKeyCacheMs: value.API_KEY_CACHE_MS,
+    followsMax: value.FOLLOWS_MAX,
+    logLevel: value.LOG_LEVEL,
+  });
+}
+
+/** The Config as it may be logged: no password, no key. */
+export function redacted(config: Config): Record<string, unknown> {
+  return {
+    ...config,
+    databaseUrl: withoutPassword(config.databaseUrl),
+    redisCacheUrl: withoutPassword(config.redisCacheUrl),
+    redisQueueUrl: withoutPassword(config.redisQueueUrl),
+    pageTokenKeys: `${config.pageTokenKeys.length} key(s)`,
+  };
+}
+
+function pageTokenKeysFrom(text: string): readonly Buffer[] {
+  const keys = text.split(',').map((part) => Buffer.from(part.trim(), 'base64'));
+  if (keys.some((key) => key.length < 32)) {
+    throw new Error('Configuration is wrong:\n  PAGE_TOKEN_KEYS: every key needs at least 32 bytes, in base64');
+  }
+  return Object.freeze(keys);
+}
+
+function withoutPassword(url: string): string {
+  const parsed = new URL(url);
+  if (parsed.password !== '') parsed.password = 'redacted';
+  return parsed.toString();
+}
