@@ -1,0 +1,278 @@
+/**
+ * Owns connections to Postgres: bounded pools, deadlines, cancellation, and the reading of Postgres' errors.
+ *
+ * Every statement runs under its caller's signal. When that aborts, the caller is answered at once, the server is asked to stop the
+ * statement, and the connection goes back to its pool only after both are done, so that a cancellation never meets the next caller's
+ * statement. A pool and every checked-out client has an error listener: a dropped connection costs the calls on it, never the process.
+ */
+import { DatabaseError, type Pool, type PoolClient, default as pg } from 'pg';
+import { TributaryError } from '../../errors.ts';
+
+export interface Statement {
+  /** Name under which each connection prepares the text once; one name for one text. */
+  readonly name: string;
+  readonly text: string;
+}
+
+export interface Transaction {
+  query<Row>(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]>;
+}
+
+export interface Database {
+  query<Row>(signal: AbortSignal, statement: Statement, values: readonly unknown[]): Promise<readonly Row[]>;
+  /** Runs `work` on one connection; inside it only the given transaction may be used. Rolls back when it throws. */
+  transaction<Result>(signal: AbortSignal, work: (transaction: Transaction) => Promise<Result>): Promise<Result>;
+  load(): PoolLoad;
+  /** Ends idle connections at once and busy ones when their statement is done. */
+  close(): Promise<void>;
+}
+
+export interface PoolLoad {
+  readonly total: number;
+  readonly idle: number;
+  readonly waiting: number;
+}
+
+export interface DatabaseOptions {
+  readonly url: string;
+  /** Shows in pg_stat_activity and in metrics. */
+  readonly pool: string;
+  readonly connectionsMax: number;
+  /** Longest wait for a connection, a new one included. */
+  readonly acquireTimeoutMs: number;
+  readonly statementTimeoutMs: number;
+  readonly lockTimeoutMs: number;
+  /** Callers that may wait for a connection at once. */
+  readonly waitersMax: number;
+  readonly events: DatabaseEvents;
+}
+
+export interface DatabaseEvents {
+  clientFailed(pool: string, error: Error): void;
+  statementCancelled(pool: string): void;
+}
+
+const BIGINT_OID = 20;
+/** Statements under way at once that can be asked to stop; a cancellation takes well under a millisecond. */
+const CANCEL_CONNECTIONS = 2;
+const RETRY_AFTER_MS = 200;
+
+export function createDatabase(options: DatabaseOptions): Database {
+  const pool = createPool(options, options.pool, options.connectionsMax);
+  const control = createPool(options, `${options.pool}-cancel`, CANCEL_CONNECTIONS);
+
+  async function acquire(signal: AbortSignal): Promise<PoolClient> {
+    throwIfAborted(signal);
+    if (pool.waitingCount >= options.waitersMax) {
+      throw new TributaryError('OVERLOADED', { message: 'too many requests wait for the database', retryAfterMs: RETRY_AFTER_MS });
+    }
+    const connecting = pool.connect();
+    return untilAborted(connecting, signal, () => {
+      connecting.then(
+        (client) => client.release(),
+        () => undefined,
+      );
+    });
+  }
+
+  /** Ends when the server has been asked; false when it could not be. */
+  async function cancel(client: PoolClient): Promise<boolean> {
+    options.events.statementCancelled(options.pool);
+    try {
+      await control.query({ name: 'cancel', text: 'SELECT pg_cancel_backend($1)', values: [processIdOf(client)] });
+      return true;
+    } catch (error) {
+      options.events.clientFailed(options.pool, asError(error));
+      return false;
+    }
+  }
+
+  interface Lease {
+    readonly client: PoolClient;
+    run<Row>(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]>;
+    /** Gives the connection back once nothing of ours runs on it; `broken` closes it instead. */
+    giveBack(broken: boolean): void;
+  }
+
+  async function lease(signal: AbortSignal): Promise<Lease> {
+    const client = await acquire(signal);
+    let pending: Promise<unknown> = Promise.resolve();
+    let unusable: Error | undefined;
+    const onError = (error: Error): void => {
+      unusable = error;
+      options.events.clientFailed(options.pool, error);
+    };
+    client.on('error', onError);
+    return {
+      client,
+      run<Row>(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
+        throwIfAborted(signal);
+        const running = client.query({ name: statement.name, text: statement.text, values: [...values] });
+        pending = running.catch(() => undefined);
+        return untilAborted(
+          running.then((result) => result.rows as Row[]),
+          signal,
+          () => {
+            const stopped = cancel(client).then((asked) => {
+              if (!asked) unusable ??= new Error('the statement could not be cancelled');
+            });
+            pending = Promise.allSettled([asked(stopped), running]);
+          },
+        );
+      },
+      giveBack(broken: boolean): void {
+        void pending.then(() => {
+          client.removeListener('error', onError);
+          client.release(unusable ?? (broken ? new Error('connection in an unknown state') : undefined));
+        });
+      },
+    };
+    // A statement that cannot be cancelled would hold the wait for it: close its connection instead.
+    async function asked(stopped: Promise<void>): Promise<void> {
+      await stopped;
+      if (unusable !== undefined) (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+    }
+  }
+
+  return {
+    async query<Row>(signal: AbortSignal, statement: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
+      try {
+        const held = await lease(signal);
+        try {
+          return await held.run<Row>(statement, values);
+        } finally {
+          held.giveBack(false);
+        }
+      } catch (error) {
+        throw readError(error);
+      }
+    },
+
+    async transaction<Result>(signal: AbortSignal, work: (transaction: Transaction) => Promise<Result>): Promise<Result> {
+      let held: Lease | undefined;
+      let clean = false;
+      try {
+        held = await lease(signal);
+        const { run } = held;
+        await run(BEGIN, []);
+        try {
+          const result = await work({ query: <Row>(statement: Statement, values: readonly unknown[]) => run<Row>(statement, values).catch(rethrowRead) });
+          await run(COMMIT, []);
+          clean = true;
+          return result;
+        } catch (error) {
+          if (!signal.aborted) clean = await run(ROLLBACK, []).then(always, never);
+          throw error;
+        }
+      } catch (error) {
+        throw readError(error);
+      } finally {
+        // After an abort the connection is inside a transaction of unknown state: closing it rolls back.
+        held?.giveBack(!clean);
+      }
+    },
+
+    load: () => ({ total: pool.totalCount, idle: pool.idleCount, waiting: pool.waitingCount }),
+
+    async close(): Promise<void> {
+      await Promise.all([pool.end(), control.end()]);
+    },
+  };
+}
+
+const always = (): boolean => true;
+const never = (): boolean => false;
+
+const BEGIN: Statement = { name: 'begin', text: 'BEGIN' };
+const COMMIT: Statement = { name: 'commit', text: 'COMMIT' };
+const ROLLBACK: Statement = { name: 'rollback', text: 'ROLLBACK' };
+
+function createPool(options: DatabaseOptions, name: string, max: number): Pool {
+  const pool = new pg.Pool({
+    connectionString: options.url,
+    application_name: `tributary-${name}`,
+    max,
+    connectionTimeoutMillis: options.acquireTimeoutMs,
+    idleTimeoutMillis: 30_000,
+    statement_timeout: options.statementTimeoutMs,
+    lock_timeout: options.lockTimeoutMs,
+    idle_in_transaction_session_timeout: options.statementTimeoutMs * 2,
+    keepAlive: true,
+    types: { getTypeParser: typeParser as typeof pg.types.getTypeParser },
+  });
+  pool.on('error', (error) => options.events.clientFailed(name, error));
+  return pool;
+}
+
+/** Our bigints are IDs, versions and counts, all of them exact in a double; anything larger must not be rounded in silence. */
+function typeParser(oid: number, format?: 'text' | 'binary'): (value: string) => unknown {
+  if (oid === BIGINT_OID && format !== 'binary') return exactInteger;
+  return pg.types.getTypeParser(oid, format as 'text') as (value: string) => unknown;
+}
+
+function exactInteger(text: string): number {
+  const value = Number(text);
+  if (!Number.isSafeInteger(value)) throw new RangeError('bigint beyond 2^53-1');
+  return value;
+}
+
+function processIdOf(client: PoolClient): number {
+  return (client as unknown as { processID: number }).processID;
+}
+
+/** What the work resolves to, or the reason of the abort as soon as that comes; `onAbort` then looks after the work. */
+function untilAborted<Result>(work: Promise<Result>, signal: AbortSignal, onAbort: () => void): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      onAbort();
+      reject(abortError(signal));
+    };
+    signal.addEventListener('abort', abort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}
+
+function throwIfAborted(signal: AbortSignal): void {
+  if (signal.aborted) throw abortError(signal);
+}
+
+function abortError(signal: AbortSignal): TributaryError {
+  return signal.reason instanceof TributaryError ? signal.reason : new TributaryError('CALL_CANCELLED', { cause: signal.reason });
+}
+
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error));
+}
+
+function rethrowRead(error: unknown): never {
+  throw readError(error);
+}
+
+const CONNECTION_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH']);
+
+/**
+ * Postgres' error as ours. Classes of SQLSTATE: 08 connection, 53 resources, 57 intervention (a statement time-out is 57014), 40 rolled
+ * back, 55P03 lock time-out, 25006 read-only server (a failover): all pass, so all are UNAVAILABLE. The rest is our own fault and goes on as it is.
+ */
+function readError(error: unknown): unknown {
+  if (error instanceof TributaryError) return error;
+  const facts = { cause: error, retryAfterMs: RETRY_AFTER_MS };
+  if (error instanceof DatabaseError) {
+    const code = error.code ?? '';
+    return /^(08|53|57|40|55P03|25006)/.test(code)
+      ? new TributaryError('DATABASE_UNAVAILABLE', { ...facts, message: 'the database could not do this now' })
+      : error;
+  }
+  if (!(error instanceof Error)) return error;
+  if (error.message === 'timeout exceeded when trying to connect') {
+    return new TributaryError('OVERLOADED', { ...facts, message: 'no database connection became free in time' });
+  }
+  const code = (error as NodeJS.ErrnoException).code;
+  const lost = (code !== undefined && CONNECTION_CODES.has(code)) || /connection terminated|client has encountered a connection error|not queryable|pool after calling end/i.test(error.message);
+  return lost ? new TributaryError('DATABASE_UNAVAILABLE', { ...facts, message: 'the database cannot be reached' }) : error;
+}
+
+/** The constraint that an INSERT broke, where that is what happened. */
+export function brokenUniqueConstraint(error: unknown): string | undefined {
+  return error instanceof DatabaseError && error.code === '23505' ? error.constraint : undefined;
+}

@@ -1,0 +1,82 @@
+/** Owns counters: changes are appended, one aggregator at a time folds them in batches, nobody else touches a total. */
+import type { PostId, TenantId } from '../../timeline/ids.ts';
+import type { PostCounts, PostRef } from '../../timeline/post.ts';
+import type { Database, Statement, Transaction } from './client.ts';
+
+const APPEND: Statement = {
+  name: 'counter-append',
+  text: `INSERT INTO counter_deltas (tenant_id, counter, post_id, delta)
+  SELECT $1, target.counter, target.post_id, $4 FROM (VALUES ('replies', $2::bigint), ('reposts', $3::bigint)) AS target (counter, post_id)
+  WHERE target.post_id IS NOT NULL`,
+};
+
+/** Notes that the targets of a post have one reply or repost more or less. */
+export async function appendTargetCounts(
+  transaction: Transaction,
+  input: { readonly tenant: TenantId; readonly replyTo: PostRef | undefined; readonly repostOf: PostRef | undefined; readonly delta: 1 | -1 },
+): Promise<void> {
+  await transaction.query(APPEND, [input.tenant, input.replyTo?.postId ?? null, input.repostOf?.postId ?? null, input.delta]);
+}
+
+const FOLD_LOCK_KEY = 7_101_005;
+
+/**
+ * Takes up to $1 changes away and adds their sums to the totals, in one statement. The advisory lock keeps a second aggregator out, so
+ * that two of them never lock rows in different orders; it answers null then.
+ */
+const FOLD: Statement = {
+  name: 'counter-fold',
+  text: `WITH locked AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(${FOLD_LOCK_KEY}) AS held),
+taken AS (
+  DELETE FROM counter_deltas WHERE delta_id IN (
+    SELECT delta_id FROM counter_deltas WHERE (SELECT held FROM locked) ORDER BY delta_id LIMIT $1
+  ) RETURNING tenant_id, counter, author_id, post_id, delta
+),
+sums AS (
+  SELECT tenant_id, author_id, post_id, coalesce(sum(delta) FILTER (WHERE counter = 'followers'), 0) AS followers,
+    coalesce(sum(delta) FILTER (WHERE counter = 'reposts'), 0) AS reposts, coalesce(sum(delta) FILTER (WHERE counter = 'replies'), 0) AS replies
+  FROM taken GROUP BY tenant_id, author_id, post_id
+),
+of_authors AS (
+  INSERT INTO authors AS a (tenant_id, author_id, follower_count) SELECT tenant_id, author_id, followers FROM sums WHERE author_id IS NOT NULL
+  ON CONFLICT (tenant_id, author_id) DO UPDATE SET follower_count = a.follower_count + excluded.follower_count
+),
+of_posts AS (
+  UPDATE post_stats s SET reposts = coalesce(s.reposts, 0) + sums.reposts, replies = coalesce(s.replies, 0) + sums.replies
+  FROM sums WHERE sums.post_id IS NOT NULL AND s.tenant_id = sums.tenant_id AND s.post_id = sums.post_id
+)
+SELECT count(*)::int AS folded FROM taken`,
+};
+
+/** Folds at most `most` changes; answers how many there were. */
+export async function foldCounterDeltas(database: Database, signal: AbortSignal, most: number): Promise<number> {
+  const [row] = await database.query<{ readonly folded: number }>(signal, FOLD, [most]);
+  return row?.folded ?? 0;
+}
+
+const LOAD: Statement = {
+  name: 'counter-load',
+  text: 'SELECT post_id, reposts, replies FROM post_stats WHERE tenant_id = $1 AND post_id = ANY ($2::bigint[])',
+};
+
+/** Counters of those posts that were ever counted; a counter that was not is absent. */
+export async function loadPostCounts(
+  database: Database,
+  signal: AbortSignal,
+  query: { readonly tenant: TenantId; readonly postIds: readonly PostId[] },
+): Promise<ReadonlyMap<PostId, PostCounts>> {
+  if (query.postIds.length === 0) return new Map();
+  const rows = await database.query<{ readonly post_id: number; readonly reposts: number | null; readonly replies: number | null }>(signal, LOAD, [
+    query.tenant,
+    query.postIds,
+  ]);
+  const counts = new Map<PostId, PostCounts>();
+  for (const row of rows) {
+    if (row.reposts === null && row.replies === null) continue;
+    counts.set(row.post_id as PostId, {
+      ...(row.reposts !== null && { reposts: Math.max(0, row.reposts) }),
+      ...(row.replies !== null && { replies: Math.max(0, row.replies) }),
+    });
+  }
+  return counts;
+}
