@@ -1,6 +1,12 @@
-/** (header to come) */
+/**
+ * Owns changes of the graph and of authors' profiles. Changes between two users wait for each other (a follow never slips past a block), are
+ * idempotent, and tell the outbox only of what really changed.
+ */
+import { TributaryError } from '../errors.ts';
+import type { FollowRow, Pair } from '../store/postgres/graph.ts';
+import type { EventKind } from '../store/postgres/outbox.ts';
 import type { Call } from '../runtime.ts';
-import type { UserId } from '../timeline/ids.ts';
+import type { TenantId, UserId } from '../timeline/ids.ts';
 import type { AuthorProfile } from '../timeline/post.ts';
 
 export type FollowRefusal = 'blocked' | 'follow_limit_reached';
@@ -33,4 +39,148 @@ export interface Relate {
   mute(call: Call, input: { readonly muter: UserId; readonly muted: UserId; readonly untilMs?: number }): Promise<void>;
   unmute(call: Call, input: { readonly muter: UserId; readonly muted: UserId }): Promise<void>;
   putAuthor(call: Call, input: ProfileInput): Promise<AuthorProfile>;
+}
+
+interface Others {
+  readonly tenant: TenantId;
+  readonly user: UserId;
+  readonly others: readonly UserId[];
+}
+
+interface Follows {
+  readonly tenant: TenantId;
+  readonly follower: UserId;
+  readonly followees: readonly UserId[];
+}
+
+/** The verbs of one transaction over the graph. */
+export interface GraphTransaction {
+  lockPairs(input: Others): Promise<void>;
+  findBlocked(input: Others): Promise<ReadonlySet<UserId>>;
+  findFollows(input: Follows): Promise<ReadonlyMap<UserId, FollowRow>>;
+  countFollows(input: { readonly tenant: TenantId; readonly follower: UserId; readonly most: number }): Promise<number>;
+  startFollows(input: Follows): Promise<ReadonlyMap<UserId, number>>;
+  endFollow(pair: Pair): Promise<number | undefined>;
+  insertBlock(pair: Pair): Promise<boolean>;
+  deleteBlock(pair: Pair): Promise<boolean>;
+  upsertMute(pair: Pair & { readonly untilMs?: number }): Promise<boolean>;
+  deleteMute(pair: Pair): Promise<boolean>;
+  putProfile(input: ProfileInput & { readonly tenant: TenantId }): Promise<AuthorProfile>;
+  appendEvent(kind: EventKind, payload: Readonly<Record<string, string | readonly string[]>>): Promise<void>;
+}
+
+export interface RelateParts {
+  readonly transaction: <Result>(call: Call, work: (graph: GraphTransaction) => Promise<Result>) => Promise<Result>;
+  /** Authors that one viewer may follow at once. */
+  readonly followsMax: number;
+}
+
+export function createRelate(parts: RelateParts): Relate {
+  const { transaction, followsMax } = parts;
+
+  async function follow(graph: GraphTransaction, call: Call, follower: UserId, followees: readonly UserId[]): Promise<readonly FollowResult[]> {
+    const { tenant } = call;
+    await graph.lockPairs({ tenant, user: follower, others: followees });
+    const known = await graph.findFollows({ tenant, follower, followees });
+    const blocked = await graph.findBlocked({ tenant, user: follower, others: followees });
+    const asked = followees.filter((followee) => !known.get(followee)?.active && !blocked.has(followee));
+    const room = asked.length === 0 ? 0 : followsMax - (await graph.countFollows({ tenant, follower, most: followsMax }));
+    const starting = asked.slice(0, Math.max(0, room));
+    const started = starting.length === 0 ? new Map<UserId, number>() : await graph.startFollows({ tenant, follower, followees: starting });
+    if (started.size > 0) await graph.appendEvent('follows_changed', { followerId: follower, followeeIds: [...started.keys()] });
+
+    return followees.map((followee) => {
+      const before = known.get(followee);
+      const relationVersion = started.get(followee) ?? before?.version ?? 0;
+      if (before?.active || started.has(followee)) return { followee, relationVersion };
+      return { followee, relationVersion, refusal: blocked.has(followee) ? 'blocked' : 'follow_limit_reached' };
+    });
+  }
+
+  async function endFollow(call: Call, follower: UserId, followee: UserId): Promise<{ readonly relationVersion: number }> {
+    const { tenant } = call;
+    return transaction(call, async (graph) => {
+      await graph.lockPairs({ tenant, user: follower, others: [followee] });
+      const ended = await graph.endFollow({ tenant, from: follower, to: followee });
+      if (ended !== undefined) {
+        await graph.appendEvent('follows_changed', { followerId: follower, followeeIds: [followee] });
+        return { relationVersion: ended };
+      }
+      const known = await graph.findFollows({ tenant, follower, followees: [followee] });
+      return { relationVersion: known.get(followee)?.version ?? 0 };
+    });
+  }
+
+  return {
+    async follow(call, { follower, followee }) {
+      const [result] = await transaction(call, (graph) => follow(graph, call, follower, [followee]));
+      if (!result) throw new Error('a follow had no result');
+      switch (result.refusal) {
+        case undefined:
+          return { relationVersion: result.relationVersion };
+        case 'blocked':
+          throw new TributaryError('BLOCKED', { message: 'a block stands between the two' });
+        case 'follow_limit_reached':
+          throw new TributaryError('FOLLOW_LIMIT_REACHED', { message: `nobody can follow more than ${followsMax} authors` });
+        default:
+          throw new Error(`unknown refusal: ${result.refusal satisfies never}`);
+      }
+    },
+
+    batchFollow: (call, { follower, followees }) => transaction(call, (graph) => follow(graph, call, follower, followees)),
+
+    unfollow: (call, { follower, followee }) => endFollow(call, follower, followee),
+
+    async removeFollower(call, { author, follower }) {
+      await endFollow(call, follower, author);
+    },
+
+    block(call, { blocker, blocked }) {
+      const { tenant } = call;
+      return transaction(call, async (graph) => {
+        await graph.lockPairs({ tenant, user: blocker, others: [blocked] });
+        const changed = await graph.insertBlock({ tenant, from: blocker, to: blocked });
+        const ended = await graph.endFollow({ tenant, from: blocker, to: blocked });
+        const endedBack = await graph.endFollow({ tenant, from: blocked, to: blocker });
+        if (changed || ended !== undefined || endedBack !== undefined) {
+          await graph.appendEvent('block_changed', { blockerId: blocker, blockedId: blocked });
+        }
+      });
+    },
+
+    unblock(call, { blocker, blocked }) {
+      const { tenant } = call;
+      return transaction(call, async (graph) => {
+        await graph.lockPairs({ tenant, user: blocker, others: [blocked] });
+        if (await graph.deleteBlock({ tenant, from: blocker, to: blocked })) {
+          await graph.appendEvent('block_changed', { blockerId: blocker, blockedId: blocked });
+        }
+      });
+    },
+
+    mute(call, { muter, muted, untilMs }) {
+      return transaction(call, async (graph) => {
+        const pair = { tenant: call.tenant, from: muter, to: muted };
+        if (await graph.upsertMute({ ...pair, ...(untilMs !== undefined && { untilMs }) })) {
+          await graph.appendEvent('mute_changed', { muterId: muter, mutedId: muted });
+        }
+      });
+    },
+
+    unmute(call, { muter, muted }) {
+      return transaction(call, async (graph) => {
+        if (await graph.deleteMute({ tenant: call.tenant, from: muter, to: muted })) {
+          await graph.appendEvent('mute_changed', { muterId: muter, mutedId: muted });
+        }
+      });
+    },
+
+    putAuthor(call, input) {
+      return transaction(call, async (graph) => {
+        const profile = await graph.putProfile({ tenant: call.tenant, ...input });
+        await graph.appendEvent('author_changed', { authorId: input.author });
+        return profile;
+      });
+    },
+  };
 }
