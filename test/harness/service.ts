@@ -1,0 +1,162 @@
+/**
+ * Owns a whole service inside a test: the real one, on free ports, over a database of its own, with callers for as many tenants as the
+ * test wants. Tests of one file share a service and take a tenant each, which is isolation enough and costs nothing.
+ */
+import { Writable } from 'node:stream';
+import { pino } from 'pino';
+import { inject } from 'vitest';
+import { type Config, configFrom } from '../../src/config.ts';
+import { type Service, startService } from '../../src/main.ts';
+import { type Call, systemRandom } from '../../src/runtime.ts';
+import {
+  type PostId,
+  parsePostId,
+  parseTenantId,
+  parseUserId,
+  type TenantId,
+  type UserId,
+} from '../../src/timeline/ids.ts';
+import { type Clients, connectClients, PROTOCOLS, type Protocol } from './clients.ts';
+import { createTestDatabase, type TestDatabase } from './database.ts';
+import { askOracle, type OracleView } from './oracle.ts';
+import { type Cast, createCast } from './play.ts';
+import { createTestClock, type TestClock } from './test-clock.ts';
+
+export interface TestServiceOptions {
+  /** Environment variables beside the ones every test service has. */
+  readonly env?: Readonly<Record<string, string>>;
+  readonly clock?: TestClock;
+  /** A database to share with another service; one of its own else. */
+  readonly database?: TestDatabase;
+  /** Where the service reaches the database, where that is not the address itself: a proxy. */
+  readonly databaseUrl?: string;
+}
+
+export interface TestTenant extends Clients {
+  readonly id: TenantId;
+  readonly key: string;
+  /** The same callers by each protocol; the tenant itself speaks gRPC. */
+  readonly by: Readonly<Record<Protocol, Clients>>;
+  /** For flows called in process. */
+  call(timeoutMs?: number): Call;
+  /** A new cast of posts, with its own labels. */
+  cast(protocol?: Protocol): Cast;
+  oracle(viewer: string): Promise<OracleView>;
+}
+
+export interface TestService {
+  readonly service: Service;
+  readonly config: Config;
+  readonly database: TestDatabase;
+  readonly clock: TestClock;
+  /** Lines of the log so far, as logged. */
+  readonly logLines: readonly string[];
+  /** A new tenant with a name that no other has, its key and its callers. */
+  tenant(): Promise<TestTenant>;
+  /** Stops the service and what it was given; the database too where it is the service's own. */
+  stop(): Promise<void>;
+}
+
+/** Roomy deadlines: two cores run the servers, the service and other tests. Tests of deadlines set their own. */
+const ENVIRONMENT = {
+  TRIBUTARY_HOST: '127.0.0.1',
+  TRIBUTARY_GRPC_PORT: '0',
+  TRIBUTARY_HTTP_PORT: '0',
+  PAGE_TOKEN_KEYS: Buffer.alloc(32, 'test').toString('base64'),
+  READ_DEADLINE_DEFAULT_MS: '10000',
+  READ_DEADLINE_MAX_MS: '20000',
+  WRITE_DEADLINE_DEFAULT_MS: '10000',
+  WRITE_DEADLINE_MAX_MS: '20000',
+  DATABASE_ACQUIRE_TIMEOUT_MS: '5000',
+  DRAIN_TIMEOUT_MS: '1000',
+};
+
+let tenantsMade = 0;
+
+export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
+  const database = options.database ?? (await createTestDatabase());
+  const clock = options.clock ?? createTestClock();
+  const servers = inject('servers');
+  const config = configFrom({
+    ...ENVIRONMENT,
+    DATABASE_URL: options.databaseUrl ?? database.url,
+    REDIS_CACHE_URL: servers.cacheUrl,
+    REDIS_QUEUE_URL: servers.queueUrl,
+    ...options.env,
+  });
+  const logLines: string[] = [];
+  const service = await startService(config, {
+    clock,
+    random: systemRandom,
+    log: pino({ base: null, level: 'debug' }, linesInto(logLines)),
+  });
+  const clients: Clients[] = [];
+
+  async function tenant(): Promise<TestTenant> {
+    tenantsMade += 1;
+    const id = parseTenantId(`tenant-${process.pid}-${tenantsMade}`) as TenantId;
+    const signal = (): AbortSignal => AbortSignal.timeout(10_000);
+    await service.administer.createTenant(signal(), { tenant: id });
+    const key = await service.administer.createKey(signal(), { tenant: id, role: 'service' });
+    const [grpc, json] = PROTOCOLS.map((protocol) => {
+      const made = connectClients({ protocol, grpcPort: service.grpcPort, httpPort: service.httpPort, key });
+      clients.push(made);
+      return made;
+    }) as [Clients, Clients];
+    return {
+      ...grpc,
+      id,
+      key,
+      by: { grpc, json },
+      call: (timeoutMs = 10_000) => ({ tenant: id, signal: AbortSignal.timeout(timeoutMs) }),
+      cast: (protocol = 'grpc') =>
+        createCast({
+          clients: protocol === 'grpc' ? grpc : json,
+          operator: {
+            suspend: (author) => service.administer.suspendAuthor(signal(), { tenant: id, author: userId(author) }),
+            restore: (author) => service.administer.restoreAuthor(signal(), { tenant: id, author: userId(author) }),
+            moderate: (postId, state) =>
+              service.administer.moderatePost(signal(), { tenant: id, postId: postIdOf(postId), state }),
+          },
+          nowMs: () => clock.nowMs(),
+        }),
+      oracle: (viewer) => askOracle(database.sql, { tenant: id, viewer, nowMs: clock.nowMs() }),
+    };
+  }
+
+  return {
+    service,
+    config,
+    database,
+    clock,
+    logLines,
+    tenant,
+    async stop() {
+      for (const client of clients) client.close();
+      await service.stop();
+      if (options.database === undefined) await database.drop();
+    },
+  };
+}
+
+export function userId(text: string): UserId {
+  const id = parseUserId(text);
+  if (id === undefined) throw new Error(`not a user ID: ${text}`);
+  return id;
+}
+
+export function postIdOf(text: string): PostId {
+  const id = parsePostId(text);
+  if (id === undefined) throw new Error(`not a post ID: ${text}`);
+  return id;
+}
+
+function linesInto(lines: string[]): Writable {
+  return new Writable({
+    decodeStrings: false,
+    write(chunk: string, _encoding, done) {
+      lines.push(...chunk.split('\n').filter((line) => line !== ''));
+      done();
+    },
+  });
+}
