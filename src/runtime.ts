@@ -34,6 +34,9 @@ export interface Call {
   readonly signal: AbortSignal;
 }
 
+/** A longer one would fire at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => performance.now(),
@@ -44,6 +47,16 @@ export const systemRandom: Random = {
   bytes: (length) => randomBytes(length),
 };
 
+/**
+ * Runs `task` once after `ms` milliseconds, at most some 24.8 days (what a timer can hold); the function that is returned takes it back.
+ * Does not keep the process alive.
+ */
+export function after(ms: number, task: () => void): () => void {
+  const timer = setTimeout(task, Math.min(Math.max(ms, 0), TIMER_MAX_MS));
+  timer.unref();
+  return () => clearTimeout(timer);
+}
+
 /** JSON lines on stdout. Keys that may hold secrets are struck out wherever they appear one level down. */
 export function createLog(level: string): Log {
   return pino({
@@ -51,7 +64,10 @@ export function createLog(level: string): Log {
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
     formatters: { level: (label) => ({ level: label }) },
-    redact: { paths: ['authorization', '*.authorization', 'password', '*.password', 'key', '*.key', 'text', '*.text'], censor: '[redacted]' },
+    redact: {
+      paths: ['authorization', '*.authorization', 'password', '*.password', 'key', '*.key', 'text', '*.text'],
+      censor: '[redacted]',
+    },
     serializers: { err: pino.stdSerializers.err },
   });
 }
