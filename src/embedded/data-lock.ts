@@ -9,6 +9,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 
 export interface DataLock {
+  /** Does nothing when it has been released before. */
   release(): void;
 }
 
@@ -32,7 +33,11 @@ export function lockData(dataDir: string): DataLock {
     });
   }
   writeFileSync(noteFile, `process ${process.pid} (${process.argv.slice(1, 3).join(' ')})`);
-  return { release: () => database.close() };
+  return {
+    release: () => {
+      if (database.isOpen) database.close();
+    },
+  };
 }
 
 function readNote(file: string): string {

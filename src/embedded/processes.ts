@@ -1,6 +1,7 @@
 // Owns what this project asks of the process table: is it running, what was it started as, who are its children.
 // Linux answers from /proc (slim images have no `ps`), other systems by `ps`. A zombie is not running: it holds no port
-// and no memory, and in a container nobody may ever collect it.
+// and no memory, and in a container nobody may ever collect it. Unless it has threads left: then its first thread has
+// ended, and the others still hold its files and locks.
 
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -12,8 +13,12 @@ const hasProc = existsSync('/proc/self/stat');
 const pollMs = 10;
 
 export function isRunning(pid: number): boolean {
-  const state = hasProc ? readStat(pid)?.state : readPs(['-o', 'state=', '-p', String(pid)]).trim();
-  return state !== undefined && state !== '' && !state.startsWith('Z') && !state.startsWith('X');
+  if (!hasProc) {
+    const state = readPs(['-o', 'state=', '-p', String(pid)]).trim();
+    return state !== '' && !state.startsWith('Z');
+  }
+  const stat = readStat(pid);
+  return stat !== undefined && (!/^[ZX]$/.test(stat.state) || stat.threads > 1);
 }
 
 /** The command line a process was started with, its arguments in one string each where the system tells them apart. */
@@ -93,12 +98,18 @@ function listParents(): readonly (readonly [pid: number, parent: number])[] {
     .flatMap(([pid, parent]) => (pid === undefined || parent === undefined ? [] : [[pid, parent] as const]));
 }
 
-/** Fields 3 and 4 of proc(5) stat; the second, the name, is in brackets and may itself hold blanks and brackets. */
-function readStat(pid: number): { readonly state: string; readonly parent: number } | undefined {
+interface Stat {
+  readonly state: string;
+  readonly parent: number;
+  readonly threads: number;
+}
+
+/** Fields 3, 4 and 20 of proc_pid_stat(5); field 2, the name, is in brackets and may itself hold blanks and brackets. */
+function readStat(pid: number): Stat | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const [state = '', parent = ''] = text.slice(text.lastIndexOf(')') + 2).split(' ');
-    return { state, parent: Number(parent) };
+    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+    return { state: fields[0] ?? '', parent: Number(fields[1]), threads: Number(fields[17]) };
   } catch {
     return undefined;
   }

@@ -1,0 +1,76 @@
+// Owns `npm test`: the static checks, then the tests, then one line that sums up both.
+// Invariant: the last line is "N passed, N failed", and the exit code is 0 only if something ran and nothing failed.
+//
+// Arguments are vitest's: `npm test -- test/embedded` runs the tests of one folder.
+
+import { spawn } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { JsonTestResults } from 'vitest/node';
+import { runChecks } from './check.ts';
+
+interface Tally {
+  readonly passed: number;
+  readonly failed: number;
+}
+
+const root = path.resolve(import.meta.dirname, '..');
+
+/** Resolves with vitest's exit code; null after a signal. */
+async function runVitest(args: readonly string[]): Promise<number | null> {
+  const program = path.join(root, 'node_modules', 'vitest', 'vitest.mjs');
+  const child = spawn(process.execPath, [program, 'run', '--config', 'test/vitest.config.ts', ...args], {
+    cwd: root,
+    stdio: 'inherit',
+  });
+  const pass = (signal: NodeJS.Signals): boolean => child.kill(signal);
+  process.on('SIGTERM', pass);
+  // A terminal has told vitest as well; this process stays to say how it went.
+  process.on('SIGINT', () => undefined);
+  const { promise, resolve, reject } = Promise.withResolvers<number | null>();
+  child.once('error', reject);
+  child.once('exit', resolve);
+  return promise;
+}
+
+/**
+ * Counts tests, and whatever else went wrong as one failure each: a file that could not be loaded has no failed test,
+ * and an error outside of every test shows in the exit code only.
+ */
+export function tallyTests(results: JsonTestResults | undefined, exitCode: number | null): Tally {
+  const files = results?.testResults ?? [];
+  const brokenFiles = files.filter(
+    (file) => file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed'),
+  );
+  const passed = results?.numPassedTests ?? 0;
+  const failed = (results?.numFailedTests ?? 0) + brokenFiles.length;
+  const isUnexplained = failed === 0 && (exitCode !== 0 || passed === 0);
+  return { passed, failed: isUnexplained ? 1 : failed };
+}
+
+function readResults(file: string): JsonTestResults | undefined {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as JsonTestResults;
+  } catch {
+    return undefined;
+  }
+}
+
+async function main(args: readonly string[]): Promise<void> {
+  const scratch = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
+  try {
+    const checks = await runChecks();
+    const file = path.join(scratch, 'results.json');
+    const exitCode = await runVitest(['--reporter=default', '--reporter=json', `--outputFile.json=${file}`, ...args]);
+    const tests = tallyTests(readResults(file), exitCode);
+    const passed = tests.passed + checks.filter((check) => check.outcome === 'ok').length;
+    const failed = tests.failed + checks.filter((check) => check.outcome === 'failed').length;
+    process.exitCode = failed === 0 ? 0 : 1;
+    console.log(`${passed} passed, ${failed} failed`);
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+if (import.meta.main) await main(process.argv.slice(2));
