@@ -1,7 +1,21 @@
-/** (header to come) */
-import type { Call } from '../runtime.ts';
-import type { PostId, UserId } from '../timeline/ids.ts';
+/**
+ * Owns a viewer's home timeline: older pages downwards from the newest entry, newer pages upwards from a head token, and the head itself.
+ *
+ * Invariants: a token names the last entry examined, not the last one shown; an empty token is the only end mark; a newer page looks back
+ * below the head as far as the freshness objective, and passes over what its token says was shown, so that an entry that arrives late is
+ * delivered, once.
+ */
+import type { Call, Clock } from '../runtime.ts';
+import type { HomeQuery } from '../store/postgres/home-pages.ts';
+import type { LoadedPosts } from '../store/postgres/post-rows.ts';
+import { POST_ID_MAX, positionBeforeMs, type PostId, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
+import { LIMITS } from '../timeline/limits.ts';
+import { type HiddenReason, hiddenFromHome } from '../timeline/visibility.ts';
+import { type FilledPage, fillPage } from './fill-page.ts';
+import type { Hydrate } from './hydrate.ts';
 import type { Completeness, HomePage } from './page.ts';
+import type { NewerPosition, PageTokens, TokenOwner } from './page-token.ts';
+import { measureRead, type ReadEvents, type Surface } from './measure.ts';
 
 export interface HomeHead {
   readonly newCount: number;
@@ -14,4 +28,147 @@ export interface HomeTimeline {
   /** `pageSize` is 1 to 100; `pageToken` is what the caller sent, '' for the newest page. Throws INVALID_PAGE_TOKEN before any store is touched. */
   page(call: Call, input: { readonly viewer: UserId; readonly pageSize: number; readonly pageToken: string }): Promise<HomePage>;
   head(call: Call, input: { readonly viewer: UserId; readonly sinceToken: string }): Promise<HomeHead>;
+}
+
+export interface HomeParts {
+  readonly clock: Clock;
+  readonly tokens: PageTokens;
+  readonly loadOlder: (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
+  readonly loadNewer: (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
+  readonly hydrate: Hydrate;
+  readonly events: ReadEvents;
+}
+
+const NOTHING_SHOWN: ReadonlySet<PostId> = new Set();
+/** Position of a newer walk that has seen nothing yet: all entries are new to it. */
+const FROM_THE_START: NewerPosition = { kind: 'home_newer', after: 0, high: 0, low: 0, shown: [] };
+
+export function createHomeTimeline(parts: HomeParts): HomeTimeline {
+  const { tokens, events } = parts;
+
+  function fillOlder(call: Call, viewer: UserId, query: { from: number; pageSize: number; surface: Surface }): Promise<FilledPage> {
+    const { from, pageSize, surface } = query;
+    return fillPage(
+      call,
+      {
+        viewer,
+        pageSize,
+        position: from,
+        beyond: (postId) => postId - 1,
+        fetch: (position, limit) => parts.loadOlder(call.signal, { tenant: call.tenant, viewer, position, limit }),
+        judge: hiddenFromHome,
+        skip: NOTHING_SHOWN,
+      },
+      parts.hydrate,
+      fillEvents(surface),
+    );
+  }
+
+  function fillEvents(surface: Surface): { entryFiltered(reason: HiddenReason): void; missingEntry(): void } {
+    return { entryFiltered: (reason) => events.entryFiltered({ surface, reason }), missingEntry: () => events.missingEntry(surface) };
+  }
+
+  async function olderPage(call: Call, owner: TokenOwner, from: number, pageSize: number): Promise<HomePage> {
+    return measureRead(parts.clock, events, 'home', async () => {
+      const filled = await fillOlder(call, owner.viewer, { from, pageSize, surface: 'home' });
+      const { lastExamined } = filled;
+      const nextPageToken = filled.end || lastExamined === undefined ? '' : tokens.seal(owner, { kind: 'home_older', from: lastExamined - 1 });
+      const page = pageFrom(filled, nextPageToken, tokens.seal(owner, headOf(filled, from)));
+      events.pageServed({ surface: 'home', completeness: page.completeness, rounds: filled.rounds, entries: page.views.length, pageSize, end: filled.end });
+      return page;
+    });
+  }
+
+  async function newerPage(call: Call, owner: TokenOwner, state: NewerPosition, pageSize: number): Promise<HomePage> {
+    return measureRead(parts.clock, events, 'home_newer', async () => {
+      const { viewer } = owner;
+      const filled = await fillPage(
+        call,
+        {
+          viewer,
+          pageSize,
+          position: state.after,
+          beyond: (postId) => postId,
+          fetch: (position, limit) => parts.loadNewer(call.signal, { tenant: call.tenant, viewer, position, limit }),
+          judge: hiddenFromHome,
+          skip: new Set(state.shown),
+        },
+        parts.hydrate,
+        fillEvents('home_newer'),
+      );
+      const next = afterNewer(state, filled);
+      const head: NewerPosition = { ...next, after: next.low };
+      const page = pageFrom(filled, filled.end ? '' : tokens.seal(owner, next), tokens.seal(owner, head));
+      events.pageServed({ surface: 'home_newer', completeness: page.completeness, rounds: filled.rounds, entries: page.views.length, pageSize, end: filled.end });
+      return page;
+    });
+  }
+
+  return {
+    async page(call, { viewer, pageSize, pageToken }) {
+      const owner: TokenOwner = { tenant: call.tenant, viewer };
+      if (pageToken === '') return olderPage(call, owner, POST_ID_MAX, pageSize);
+      const position = tokens.open(owner, ['home_older', 'home_newer'], pageToken);
+      return position.kind === 'home_older' ? olderPage(call, owner, position.from, pageSize) : newerPage(call, owner, position, pageSize);
+    },
+
+    async head(call, { viewer, sinceToken }) {
+      const owner: TokenOwner = { tenant: call.tenant, viewer };
+      const since = sinceToken === '' ? FROM_THE_START : tokens.open(owner, ['home_newer'], sinceToken);
+      return measureRead(parts.clock, events, 'head', async () => {
+        const filled = await fillOlder(call, viewer, { from: POST_ID_MAX, pageSize: LIMITS.pageSizeMax, surface: 'head' });
+        const shown = new Set(since.shown);
+        const fresh = filled.views.filter(({ post }) => post.meta.postId > since.after && !shown.has(post.meta.postId)).length;
+        // A page that is not full and did not reach the end ran out of rounds: there may be more than it counts.
+        const cutShort = !filled.end && filled.views.length < LIMITS.pageSizeMax && (filled.lastExamined ?? 0) > since.after;
+        const newest = filled.views[0]?.post.meta.postId;
+        return {
+          newCount: Math.min(fresh, LIMITS.newCountMax),
+          headToken: tokens.seal(owner, headOf(filled, POST_ID_MAX)),
+          completeness: cutShort ? 'partial' : 'complete',
+          ...(newest !== undefined && { newestPostId: newest }),
+        };
+      });
+    },
+  };
+}
+
+function pageFrom(filled: FilledPage, nextPageToken: string, headToken: string): HomePage {
+  return { views: filled.views, authors: filled.authors, completeness: filled.reduced ? 'reduced' : 'complete', nextPageToken, headToken };
+}
+
+/** The head token of an older page that started at or below `from`: everything the page examined is behind it. */
+function headOf(filled: FilledPage, from: number): NewerPosition {
+  const high = filled.firstExamined;
+  const oldest = filled.lastExamined;
+  if (high === undefined || oldest === undefined) {
+    const at = from === POST_ID_MAX ? 0 : from;
+    return { ...FROM_THE_START, after: at, high: at, low: at };
+  }
+  return remembering({ high, low: Math.max(oldest, lookBackFrom(high)), shown: shownIds(filled) });
+}
+
+/** Where a newer walk stands after a page. */
+function afterNewer(state: NewerPosition, filled: FilledPage): NewerPosition {
+  const after = Math.max(state.after, filled.lastExamined ?? 0);
+  const high = Math.max(state.high, after);
+  const low = Math.max(state.low, lookBackFrom(high));
+  const shown = [...new Set([...state.shown, ...shownIds(filled)])].sort((a, b) => a - b);
+  return { ...remembering({ high, low, shown }), after };
+}
+
+/** A position that knows the newest shown IDs; where there are more than it may hold, it looks back no further than it knows. */
+function remembering(known: { high: number; low: number; shown: readonly PostId[] }): NewerPosition {
+  const above = known.shown.filter((id) => id > known.low).sort((a, b) => a - b);
+  const dropped = above.length > LIMITS.shownIdsMax ? above[above.length - LIMITS.shownIdsMax - 1] : undefined;
+  const low = dropped ?? known.low;
+  return { kind: 'home_newer', after: low, high: known.high, low, shown: above.filter((id) => id > low) };
+}
+
+function lookBackFrom(high: number): number {
+  return high === 0 ? 0 : positionBeforeMs(postIdMs(postIdFrom(high)) - LIMITS.freshnessObjectiveMs);
+}
+
+function shownIds(filled: FilledPage): readonly PostId[] {
+  return filled.views.map(({ post }) => post.meta.postId);
 }
