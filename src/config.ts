@@ -8,7 +8,8 @@ export const ROLES = ['api', 'relay', 'worker', 'all'] as const;
 export type Role = (typeof ROLES)[number];
 
 const port = z.coerce.number().int().min(0).max(65_535);
-const milliseconds = (min: number, max: number, preset: number) => z.coerce.number().int().min(min).max(max).default(preset);
+const milliseconds = (min: number, max: number, preset: number) =>
+  z.coerce.number().int().min(min).max(max).default(preset);
 const count = milliseconds;
 
 const environment = z.object({
@@ -87,7 +88,10 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
     throw new Error(`Configuration is wrong:\n  ${faults.join('\n  ')}`);
   }
   const value = parsed.data;
-  if (value.READ_DEADLINE_DEFAULT_MS > value.READ_DEADLINE_MAX_MS || value.WRITE_DEADLINE_DEFAULT_MS > value.WRITE_DEADLINE_MAX_MS) {
+  if (
+    value.READ_DEADLINE_DEFAULT_MS > value.READ_DEADLINE_MAX_MS ||
+    value.WRITE_DEADLINE_DEFAULT_MS > value.WRITE_DEADLINE_MAX_MS
+  ) {
     throw new Error('Configuration is wrong:\n  a default deadline is above its maximum');
   }
   return Object.freeze({

@@ -60,5 +60,25 @@ export class TributaryError extends Error {
 }
 
 export function invalidField(field: string, description: string): TributaryError {
-  return new TributaryError('INVALID_FIELD', { message: `${field}: ${description}`, violations: [{ field, description }] });
+  return new TributaryError('INVALID_FIELD', {
+    message: `${field}: ${description}`,
+    violations: [{ field, description }],
+  });
+}
+
+/** How a call ended, for measures. `refused`: by fault of the caller. `unavailable`: a retry may help. `failed`: our fault. */
+export const OUTCOMES = ['ok', 'refused', 'unavailable', 'failed'] as const;
+export type Outcome = (typeof OUTCOMES)[number];
+
+const UNAVAILABLE_REASONS: ReadonlySet<Reason> = new Set([
+  'DATABASE_UNAVAILABLE',
+  'ID_LEASE_UNAVAILABLE',
+  'OVERLOADED',
+  'SHUTTING_DOWN',
+  'DEADLINE_EXCEEDED',
+]);
+
+export function outcomeOf(error: unknown): Exclude<Outcome, 'ok'> {
+  if (!(error instanceof TributaryError) || error.reason === 'INTERNAL') return 'failed';
+  return UNAVAILABLE_REASONS.has(error.reason) ? 'unavailable' : 'refused';
 }

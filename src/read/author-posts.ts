@@ -18,7 +18,10 @@ export type ListAuthorPosts = (
 export interface AuthorPostsParts {
   readonly clock: Clock;
   readonly tokens: PageTokens;
-  readonly loadPosts: (call: Call, query: { readonly author: UserId; readonly position: number; readonly limit: number }) => Promise<LoadedPosts>;
+  readonly loadPosts: (
+    call: Call,
+    query: { readonly author: UserId; readonly position: number; readonly limit: number },
+  ) => Promise<LoadedPosts>;
   readonly hydrate: Hydrate;
   readonly events: ReadEvents;
 }
@@ -50,12 +53,22 @@ export function createListAuthorPosts(parts: AuthorPostsParts): ListAuthorPosts 
       );
       const { lastExamined } = filled;
       const completeness = filled.reduced ? 'reduced' : 'complete';
-      events.pageServed({ surface: 'author', completeness, rounds: filled.rounds, entries: filled.views.length, pageSize, end: filled.end });
+      events.pageServed({
+        surface: 'author',
+        completeness,
+        rounds: filled.rounds,
+        entries: filled.views.length,
+        pageSize,
+        end: filled.end,
+      });
       return {
         views: filled.views,
         authors: filled.authors,
         completeness,
-        nextPageToken: filled.end || lastExamined === undefined ? '' : tokens.seal(owner, { kind: 'author', from: lastExamined - 1 }),
+        nextPageToken:
+          filled.end || lastExamined === undefined
+            ? ''
+            : tokens.seal(owner, { kind: 'author', from: lastExamined - 1 }),
       };
     });
   };

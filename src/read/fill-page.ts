@@ -48,7 +48,12 @@ const SPARE = 10;
 const REFILL_MIN = 200;
 const REFILL_MAX = 800;
 
-export async function fillPage(call: Call, request: FillRequest, hydrate: Hydrate, events: FillEvents): Promise<FilledPage> {
+export async function fillPage(
+  call: Call,
+  request: FillRequest,
+  hydrate: Hydrate,
+  events: FillEvents,
+): Promise<FilledPage> {
   const views: PostView[] = [];
   const authors = new Map<UserId, AuthorProfile>();
   let position = request.position;

@@ -22,8 +22,14 @@ export interface Relationship {
 export interface GraphLists {
   relationship(call: Call, input: { readonly viewer: UserId; readonly other: UserId }): Promise<Relationship>;
   /** Throws INVALID_PAGE_TOKEN before any store is touched. */
-  followers(call: Call, input: { readonly user: UserId; readonly pageSize: number; readonly pageToken: string }): Promise<UserPage>;
-  following(call: Call, input: { readonly user: UserId; readonly pageSize: number; readonly pageToken: string }): Promise<UserPage>;
+  followers(
+    call: Call,
+    input: { readonly user: UserId; readonly pageSize: number; readonly pageToken: string },
+  ): Promise<UserPage>;
+  following(
+    call: Call,
+    input: { readonly user: UserId; readonly pageSize: number; readonly pageToken: string },
+  ): Promise<UserPage>;
 }
 
 interface EdgeQuery {
@@ -35,7 +41,11 @@ interface EdgeQuery {
 export interface GraphListParts {
   readonly clock: Clock;
   readonly tokens: PageTokens;
-  readonly loadRelations: (call: Call, viewer: UserId, authors: readonly UserId[]) => Promise<ReadonlyMap<UserId, Relation>>;
+  readonly loadRelations: (
+    call: Call,
+    viewer: UserId,
+    authors: readonly UserId[],
+  ) => Promise<ReadonlyMap<UserId, Relation>>;
   readonly loadFollowers: (call: Call, query: EdgeQuery) => Promise<readonly UserId[]>;
   readonly loadFollowing: (call: Call, query: EdgeQuery) => Promise<readonly UserId[]>;
 }
@@ -55,12 +65,18 @@ export function createGraphLists(parts: GraphListParts): GraphLists {
     const found = await load(call, { user: input.user, after, limit: input.pageSize + 1 });
     const users = found.slice(0, input.pageSize);
     const last = users.at(-1);
-    return { users, nextPageToken: found.length > users.length && last !== undefined ? tokens.seal(owner, { kind, after: last }) : '' };
+    return {
+      users,
+      nextPageToken: found.length > users.length && last !== undefined ? tokens.seal(owner, { kind, after: last }) : '',
+    };
   }
 
   return {
     async relationship(call, { viewer, other }) {
-      const [outward, inward] = await Promise.all([parts.loadRelations(call, viewer, [other]), parts.loadRelations(call, other, [viewer])]);
+      const [outward, inward] = await Promise.all([
+        parts.loadRelations(call, viewer, [other]),
+        parts.loadRelations(call, other, [viewer]),
+      ]);
       const relation = outward.get(other);
       const reverse = inward.get(viewer);
       if (!relation || !reverse) throw new Error('a relation was asked for and not fetched');

@@ -8,14 +8,14 @@
 import type { Call, Clock } from '../runtime.ts';
 import type { HomeQuery } from '../store/postgres/home-pages.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
-import { POST_ID_MAX, positionBeforeMs, type PostId, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
+import { POST_ID_MAX, type PostId, positionBeforeMs, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
 import { LIMITS } from '../timeline/limits.ts';
 import { type HiddenReason, hiddenFromHome } from '../timeline/visibility.ts';
 import { type FilledPage, fillPage } from './fill-page.ts';
 import type { Hydrate } from './hydrate.ts';
+import { measureRead, type ReadEvents, type Surface } from './measure.ts';
 import type { Completeness, HomePage } from './page.ts';
 import type { NewerPosition, PageTokens, TokenOwner } from './page-token.ts';
-import { measureRead, type ReadEvents, type Surface } from './measure.ts';
 
 export interface HomeHead {
   readonly newCount: number;
@@ -26,7 +26,10 @@ export interface HomeHead {
 
 export interface HomeTimeline {
   /** `pageSize` is 1 to 100; `pageToken` is what the caller sent, '' for the newest page. Throws INVALID_PAGE_TOKEN before any store is touched. */
-  page(call: Call, input: { readonly viewer: UserId; readonly pageSize: number; readonly pageToken: string }): Promise<HomePage>;
+  page(
+    call: Call,
+    input: { readonly viewer: UserId; readonly pageSize: number; readonly pageToken: string },
+  ): Promise<HomePage>;
   head(call: Call, input: { readonly viewer: UserId; readonly sinceToken: string }): Promise<HomeHead>;
 }
 
@@ -46,7 +49,11 @@ const FROM_THE_START: NewerPosition = { kind: 'home_newer', after: 0, high: 0, l
 export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   const { tokens, events } = parts;
 
-  function fillOlder(call: Call, viewer: UserId, query: { from: number; pageSize: number; surface: Surface }): Promise<FilledPage> {
+  function fillOlder(
+    call: Call,
+    viewer: UserId,
+    query: { from: number; pageSize: number; surface: Surface },
+  ): Promise<FilledPage> {
     const { from, pageSize, surface } = query;
     return fillPage(
       call,
@@ -65,16 +72,29 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   function fillEvents(surface: Surface): { entryFiltered(reason: HiddenReason): void; missingEntry(): void } {
-    return { entryFiltered: (reason) => events.entryFiltered({ surface, reason }), missingEntry: () => events.missingEntry(surface) };
+    return {
+      entryFiltered: (reason) => events.entryFiltered({ surface, reason }),
+      missingEntry: () => events.missingEntry(surface),
+    };
   }
 
   async function olderPage(call: Call, owner: TokenOwner, from: number, pageSize: number): Promise<HomePage> {
     return measureRead(parts.clock, events, 'home', async () => {
       const filled = await fillOlder(call, owner.viewer, { from, pageSize, surface: 'home' });
       const { lastExamined } = filled;
-      const nextPageToken = filled.end || lastExamined === undefined ? '' : tokens.seal(owner, { kind: 'home_older', from: lastExamined - 1 });
+      const nextPageToken =
+        filled.end || lastExamined === undefined
+          ? ''
+          : tokens.seal(owner, { kind: 'home_older', from: lastExamined - 1 });
       const page = pageFrom(filled, nextPageToken, tokens.seal(owner, headOf(filled, from)));
-      events.pageServed({ surface: 'home', completeness: page.completeness, rounds: filled.rounds, entries: page.views.length, pageSize, end: filled.end });
+      events.pageServed({
+        surface: 'home',
+        completeness: page.completeness,
+        rounds: filled.rounds,
+        entries: page.views.length,
+        pageSize,
+        end: filled.end,
+      });
       return page;
     });
   }
@@ -99,7 +119,14 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
       const next = afterNewer(state, filled);
       const head: NewerPosition = { ...next, after: next.low };
       const page = pageFrom(filled, filled.end ? '' : tokens.seal(owner, next), tokens.seal(owner, head));
-      events.pageServed({ surface: 'home_newer', completeness: page.completeness, rounds: filled.rounds, entries: page.views.length, pageSize, end: filled.end });
+      events.pageServed({
+        surface: 'home_newer',
+        completeness: page.completeness,
+        rounds: filled.rounds,
+        entries: page.views.length,
+        pageSize,
+        end: filled.end,
+      });
       return page;
     });
   }
@@ -109,18 +136,27 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
       const owner: TokenOwner = { tenant: call.tenant, viewer };
       if (pageToken === '') return olderPage(call, owner, POST_ID_MAX, pageSize);
       const position = tokens.open(owner, ['home_older', 'home_newer'], pageToken);
-      return position.kind === 'home_older' ? olderPage(call, owner, position.from, pageSize) : newerPage(call, owner, position, pageSize);
+      return position.kind === 'home_older'
+        ? olderPage(call, owner, position.from, pageSize)
+        : newerPage(call, owner, position, pageSize);
     },
 
     async head(call, { viewer, sinceToken }) {
       const owner: TokenOwner = { tenant: call.tenant, viewer };
       const since = sinceToken === '' ? FROM_THE_START : tokens.open(owner, ['home_newer'], sinceToken);
       return measureRead(parts.clock, events, 'head', async () => {
-        const filled = await fillOlder(call, viewer, { from: POST_ID_MAX, pageSize: LIMITS.pageSizeMax, surface: 'head' });
+        const filled = await fillOlder(call, viewer, {
+          from: POST_ID_MAX,
+          pageSize: LIMITS.pageSizeMax,
+          surface: 'head',
+        });
         const shown = new Set(since.shown);
-        const fresh = filled.views.filter(({ post }) => post.meta.postId > since.after && !shown.has(post.meta.postId)).length;
+        const fresh = filled.views.filter(
+          ({ post }) => post.meta.postId > since.after && !shown.has(post.meta.postId),
+        ).length;
         // A page that is not full and did not reach the end ran out of rounds: there may be more than it counts.
-        const cutShort = !filled.end && filled.views.length < LIMITS.pageSizeMax && (filled.lastExamined ?? 0) > since.after;
+        const cutShort =
+          !filled.end && filled.views.length < LIMITS.pageSizeMax && (filled.lastExamined ?? 0) > since.after;
         const newest = filled.views[0]?.post.meta.postId;
         return {
           newCount: Math.min(fresh, LIMITS.newCountMax),
@@ -134,7 +170,13 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
 }
 
 function pageFrom(filled: FilledPage, nextPageToken: string, headToken: string): HomePage {
-  return { views: filled.views, authors: filled.authors, completeness: filled.reduced ? 'reduced' : 'complete', nextPageToken, headToken };
+  return {
+    views: filled.views,
+    authors: filled.authors,
+    completeness: filled.reduced ? 'reduced' : 'complete',
+    nextPageToken,
+    headToken,
+  };
 }
 
 /** The head token of an older page that started at or below `from`: everything the page examined is behind it. */

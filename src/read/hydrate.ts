@@ -6,7 +6,14 @@ import type { Call, Clock, Log } from '../runtime.ts';
 import type { LoadedAuthor } from '../store/postgres/authors.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
-import { type AuthorProfile, type Post, type PostCounts, type PostRef, type Relation, UNKNOWN_AUTHOR } from '../timeline/post.ts';
+import {
+  type AuthorProfile,
+  type Post,
+  type PostCounts,
+  type PostRef,
+  type Relation,
+  UNKNOWN_AUTHOR,
+} from '../timeline/post.ts';
 import { hiddenAsTarget, targetsOf, type VisibilityFacts } from '../timeline/visibility.ts';
 import type { PostView } from './page.ts';
 
@@ -14,7 +21,11 @@ export interface HydrateParts {
   readonly clock: Clock;
   readonly log: Log;
   /** Answers every author asked for. */
-  readonly loadRelations: (call: Call, viewer: UserId, authors: readonly UserId[]) => Promise<ReadonlyMap<UserId, Relation>>;
+  readonly loadRelations: (
+    call: Call,
+    viewer: UserId,
+    authors: readonly UserId[],
+  ) => Promise<ReadonlyMap<UserId, Relation>>;
   /** Authors about whom nothing is stored are absent. */
   readonly loadAuthors: (call: Call, authors: readonly UserId[]) => Promise<ReadonlyMap<UserId, LoadedAuthor>>;
   readonly loadCounts: (call: Call, postIds: readonly PostId[]) => Promise<ReadonlyMap<PostId, PostCounts>>;
@@ -76,7 +87,12 @@ export function createHydrate(parts: HydrateParts): Hydrate {
         const replyTo = visibleTarget(post.meta.replyTo);
         const repostOf = visibleTarget(post.meta.repostOf);
         const counted = counts?.get(post.meta.postId);
-        return { post, ...(replyTo && { replyTo }), ...(repostOf && { repostOf }), ...(counted && { counts: counted }) };
+        return {
+          post,
+          ...(replyTo && { replyTo }),
+          ...(repostOf && { repostOf }),
+          ...(counted && { counts: counted }),
+        };
       },
       profilesOf(views) {
         const profiles = new Map<UserId, AuthorProfile>();

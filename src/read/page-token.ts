@@ -7,7 +7,7 @@
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { TributaryError } from '../errors.ts';
-import { parseUserId, type PostId, postIdFrom, type TenantId, type UserId } from '../timeline/ids.ts';
+import { type PostId, parseUserId, postIdFrom, type TenantId, type UserId } from '../timeline/ids.ts';
 import { LIMITS } from '../timeline/limits.ts';
 
 /** Where a list goes on. Positions are post IDs or 0. */
@@ -50,16 +50,29 @@ export type TokenFault = (typeof TOKEN_FAULTS)[number];
 export interface PageTokens {
   seal(owner: TokenOwner, position: Position): string;
   /** Throws INVALID_PAGE_TOKEN unless the token was sealed by us for this owner and is of one of these kinds. */
-  open<Kind extends PositionKind>(owner: TokenOwner, kinds: readonly Kind[], token: string): Extract<Position, { kind: Kind }>;
+  open<Kind extends PositionKind>(
+    owner: TokenOwner,
+    kinds: readonly Kind[],
+    token: string,
+  ): Extract<Position, { kind: Kind }>;
 }
 
 const VERSION = 1;
 const SEAL_BYTES = 16;
-const KIND_CODES: Readonly<Record<PositionKind, number>> = { home_older: 1, home_newer: 2, author: 3, followers: 4, following: 5 };
+const KIND_CODES: Readonly<Record<PositionKind, number>> = {
+  home_older: 1,
+  home_newer: 2,
+  author: 3,
+  followers: 4,
+  following: 5,
+};
 const TOKEN_FORM = /^[A-Za-z0-9_-]+$/;
 
 /** `keys`: the first seals, all of them open; so a key can be changed without breaking walks under way. */
-export function createPageTokens(parts: { readonly keys: readonly Buffer[]; readonly rejected: (fault: TokenFault) => void }): PageTokens {
+export function createPageTokens(parts: {
+  readonly keys: readonly Buffer[];
+  readonly rejected: (fault: TokenFault) => void;
+}): PageTokens {
   const { keys } = parts;
   const [sealingKey] = keys;
   if (!sealingKey) throw new Error('page tokens need a key');
@@ -68,7 +81,12 @@ export function createPageTokens(parts: { readonly keys: readonly Buffer[]; read
     parts.rejected(fault);
     return new TributaryError('INVALID_PAGE_TOKEN', {
       message: 'the page token is not one of this list and viewer',
-      violations: [{ field: 'page_token', description: 'must be empty or a token from an answer of the same call for the same viewer' }],
+      violations: [
+        {
+          field: 'page_token',
+          description: 'must be empty or a token from an answer of the same call for the same viewer',
+        },
+      ],
     });
   }
 
@@ -78,7 +96,11 @@ export function createPageTokens(parts: { readonly keys: readonly Buffer[]; read
       return Buffer.concat([body, sealOf(sealingKey, owner, body)]).toString('base64url');
     },
 
-    open<Kind extends PositionKind>(owner: TokenOwner, kinds: readonly Kind[], token: string): Extract<Position, { kind: Kind }> {
+    open<Kind extends PositionKind>(
+      owner: TokenOwner,
+      kinds: readonly Kind[],
+      token: string,
+    ): Extract<Position, { kind: Kind }> {
       if (token.length > LIMITS.pageTokenCharsMax) throw refuse('too_long');
       if (!TOKEN_FORM.test(token)) throw refuse('malformed');
       const bytes = Buffer.from(token, 'base64url');
@@ -147,7 +169,14 @@ function positionFrom(kind: PositionKind, payload: Buffer): Position | undefined
 
 function newerFrom(values: readonly number[]): NewerPosition | undefined {
   const [after, high, low, count, ...steps] = values;
-  if (after === undefined || high === undefined || low === undefined || count !== steps.length || count > LIMITS.shownIdsMax) return undefined;
+  if (
+    after === undefined ||
+    high === undefined ||
+    low === undefined ||
+    count !== steps.length ||
+    count > LIMITS.shownIdsMax
+  )
+    return undefined;
   let id = low;
   const shown = steps.map((step) => {
     id += step;

@@ -47,9 +47,11 @@ export function createReadPosts(parts: ReadPostsParts): ReadPosts {
     one: (call, { viewer, postId }) =>
       measureRead(parts.clock, events, 'single', async () => {
         const views = await visible(call, viewer, [postId], 'single');
-        if (views.views.length === 0) throw new TributaryError('POST_NOT_FOUND', { message: 'there is no such post for this viewer' });
+        if (views.views.length === 0)
+          throw new TributaryError('POST_NOT_FOUND', { message: 'there is no such post for this viewer' });
         return views;
       }),
-    batch: (call, { viewer, postIds }) => measureRead(parts.clock, events, 'batch', () => visible(call, viewer, postIds, 'batch')),
+    batch: (call, { viewer, postIds }) =>
+      measureRead(parts.clock, events, 'batch', () => visible(call, viewer, postIds, 'batch')),
   };
 }

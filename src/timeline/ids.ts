@@ -52,7 +52,8 @@ export function parseTenantId(text: string): TenantId | undefined {
 /** Puts an ID together. Throws RangeError for a part out of its bounds. */
 export function composePostId(parts: { ms: number; generator: number; sequence: number }): PostId {
   const { ms, generator, sequence } = parts;
-  if (!Number.isInteger(ms) || ms < ID_EPOCH_MS || ms > ID_MAX_MS) throw new RangeError(`millisecond out of bounds: ${ms}`);
+  if (!Number.isInteger(ms) || ms < ID_EPOCH_MS || ms > ID_MAX_MS)
+    throw new RangeError(`millisecond out of bounds: ${ms}`);
   if (!Number.isInteger(generator) || generator < 0 || generator >= GENERATOR_COUNT) {
     throw new RangeError(`generator out of bounds: ${generator}`);
   }

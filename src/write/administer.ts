@@ -1,9 +1,9 @@
 /** Owns what operators do until AdminService: tenants, keys, suspending and restoring authors, moderating posts. A key's text is seen once, when it is made. */
 import { createHash } from 'node:crypto';
 import { TributaryError } from '../errors.ts';
+import type { Call, Random } from '../runtime.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { KeyRole } from '../store/postgres/tenants.ts';
-import type { Call, Random } from '../runtime.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
 import type { ModerationState, Post } from '../timeline/post.ts';
 import type { ModeratePost } from './edit.ts';
@@ -24,14 +24,21 @@ export interface Administer {
 }
 
 export interface AuthorTransaction {
-  setLifecycle(input: { readonly tenant: TenantId; readonly author: UserId; readonly lifecycle: 'active' | 'suspended' }): Promise<boolean>;
+  setLifecycle(input: {
+    readonly tenant: TenantId;
+    readonly author: UserId;
+    readonly lifecycle: 'active' | 'suspended';
+  }): Promise<boolean>;
   appendEvent(kind: EventKind, payload: Readonly<Record<string, string>>): Promise<void>;
 }
 
 export interface AdministerParts {
   readonly random: Random;
   readonly insertTenant: (signal: AbortSignal, tenant: TenantId) => Promise<boolean>;
-  readonly insertApiKey: (signal: AbortSignal, key: { readonly hash: Buffer; readonly tenant: TenantId; readonly role: KeyRole }) => Promise<boolean>;
+  readonly insertApiKey: (
+    signal: AbortSignal,
+    key: { readonly hash: Buffer; readonly tenant: TenantId; readonly role: KeyRole },
+  ) => Promise<boolean>;
   readonly revokeApiKey: (signal: AbortSignal, hash: Buffer) => Promise<boolean>;
   readonly findPostAuthor: (call: Call, postId: PostId) => Promise<UserId | undefined>;
   readonly moderate: ModeratePost;
@@ -56,7 +63,8 @@ export function createAdminister(parts: AdministerParts): Administer {
 
   return {
     async createTenant(signal, tenant) {
-      if (!(await parts.insertTenant(signal, tenant))) throw new TributaryError('TENANT_EXISTS', { message: 'there is such a tenant already' });
+      if (!(await parts.insertTenant(signal, tenant)))
+        throw new TributaryError('TENANT_EXISTS', { message: 'there is such a tenant already' });
     },
 
     async createKey(signal, { tenant, role }) {

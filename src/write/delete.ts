@@ -1,8 +1,8 @@
 /** Owns deleting a post: for ever, its content with it. No read that starts after the answer shows it. */
 import { TributaryError } from '../errors.ts';
+import type { Call } from '../runtime.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { PostKey } from '../store/postgres/post-rows.ts';
-import type { Call } from '../runtime.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { Post, PostRef } from '../timeline/post.ts';
 
@@ -13,7 +13,11 @@ export type DeletePost = (call: Call, input: { readonly author: UserId; readonly
 export interface DeleteTransaction {
   lock(key: PostKey): Promise<Post | undefined>;
   erase(key: PostKey): Promise<void>;
-  appendTargetCounts(targets: { readonly replyTo: PostRef | undefined; readonly repostOf: PostRef | undefined; readonly delta: -1 }): Promise<void>;
+  appendTargetCounts(targets: {
+    readonly replyTo: PostRef | undefined;
+    readonly repostOf: PostRef | undefined;
+    readonly delta: -1;
+  }): Promise<void>;
   appendEvent(kind: EventKind, payload: Readonly<Record<string, string>>): Promise<void>;
 }
 

@@ -3,10 +3,10 @@
  * post eligible for others' timelines again asks for a new generation of its fan-out.
  */
 import { invalidField, TributaryError } from '../errors.ts';
-import type { EventKind } from '../store/postgres/outbox.ts';
-import type { PostChange } from '../store/postgres/posts.ts';
-import type { PostKey } from '../store/postgres/post-rows.ts';
 import type { Call } from '../runtime.ts';
+import type { EventKind } from '../store/postgres/outbox.ts';
+import type { PostKey } from '../store/postgres/post-rows.ts';
+import type { PostChange } from '../store/postgres/posts.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { MediaRef, ModerationState, Post, Visibility } from '../timeline/post.ts';
 
@@ -23,7 +23,10 @@ export interface EditInput {
 export type EditPost = (call: Call, input: EditInput) => Promise<Post>;
 
 /** Throws POST_NOT_FOUND. */
-export type ModeratePost = (call: Call, input: { readonly author: UserId; readonly postId: PostId; readonly state: ModerationState }) => Promise<Post>;
+export type ModeratePost = (
+  call: Call,
+  input: { readonly author: UserId; readonly postId: PostId; readonly state: ModerationState },
+) => Promise<Post>;
 
 /** The verbs of one transaction over posts. */
 export interface PostTransaction {
@@ -43,7 +46,9 @@ export function createEdit(parts: EditParts): EditPost {
 
 export function createModerate(parts: EditParts): ModeratePost {
   return (call, input) =>
-    parts.transaction(call, (posts) => change(posts, call, input, (post) => ({ ...contentOf(post), moderation: input.state })));
+    parts.transaction(call, (posts) =>
+      change(posts, call, input, (post) => ({ ...contentOf(post), moderation: input.state })),
+    );
 }
 
 type Content = Omit<PostChange, 'metaVersion' | 'bodyVersion'>;
@@ -56,7 +61,8 @@ async function change(
 ): Promise<Post> {
   const key: PostKey = { tenant: call.tenant, author: named.author, postId: named.postId };
   const post = await posts.lock(key);
-  if (!post || post.meta.deleted) throw new TributaryError('POST_NOT_FOUND', { message: 'the author has no such post' });
+  if (!post || post.meta.deleted)
+    throw new TributaryError('POST_NOT_FOUND', { message: 'the author has no such post' });
   const content = decide(post);
   const before = contentOf(post);
   const bodyChanged = content.text !== before.text || !sameMedia(content.media, before.media);
@@ -91,7 +97,12 @@ function edited(post: Post, input: EditInput): Content {
 }
 
 function contentOf(post: Post): Content {
-  return { text: post.body.text, media: post.body.media, visibility: post.meta.visibility, moderation: post.meta.moderation };
+  return {
+    text: post.body.text,
+    media: post.body.media,
+    visibility: post.meta.visibility,
+    moderation: post.meta.moderation,
+  };
 }
 
 /** Whether others' timelines may hold the post at all. */

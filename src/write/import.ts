@@ -1,7 +1,7 @@
 /** Owns taking over posts that bear an old date: each gets an ID minted from its date by the reserved generators, the next one on a conflict. No fan-out, no events. */
 import { TributaryError } from '../errors.ts';
-import type { ImportRow } from '../store/postgres/publish.ts';
 import type { Call } from '../runtime.ts';
+import type { ImportRow } from '../store/postgres/publish.ts';
 import { importPostId, type PostId, type UserId } from '../timeline/ids.ts';
 import type { Visibility } from '../timeline/post.ts';
 
@@ -45,7 +45,8 @@ export function createImport(parts: ImportParts): ImportPosts {
 
     let open = posts.map((post, index) => ({ post, index }));
     for (let round = 0; open.length > 0; round += 1) {
-      if (round === ROUNDS_MAX) throw new TributaryError('ID_LEASE_UNAVAILABLE', { message: 'too many posts of one millisecond' });
+      if (round === ROUNDS_MAX)
+        throw new TributaryError('ID_LEASE_UNAVAILABLE', { message: 'too many posts of one millisecond' });
       const rows = new Map<PostId, ImportRow>();
       for (const { post, index } of open) {
         let postId = nextId(post.publishedAtMs);

@@ -73,7 +73,11 @@ export function createMint(parts: MintParts): MintPostId {
 
   function refuse(why: MintRefusal, cause?: unknown): TributaryError {
     parts.refused(why);
-    return new TributaryError('ID_LEASE_UNAVAILABLE', { message: `no post ID can be minted now: ${why}`, retryAfterMs: 500, cause });
+    return new TributaryError('ID_LEASE_UNAVAILABLE', {
+      message: `no post ID can be minted now: ${why}`,
+      retryAfterMs: 500,
+      cause,
+    });
   }
 
   async function leaseFor(signal: AbortSignal): Promise<Lease> {

@@ -3,13 +3,13 @@
  * durable; the author's own home timeline shows the post from then on.
  */
 import { createHash } from 'node:crypto';
-import { invalidField, TributaryError } from '../errors.ts';
+import { invalidField, type Outcome, outcomeOf, TributaryError } from '../errors.ts';
 import type { Call, Clock } from '../runtime.ts';
+import type { KnownRequest, NewPost, PublishOutcome } from '../store/postgres/publish.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { MediaRef, Post, PostMeta, PostRef, Visibility } from '../timeline/post.ts';
-import type { FindVisibleTargets } from './targets.ts';
 import type { MintPostId } from './mint.ts';
-import type { KnownRequest, NewPost, PublishOutcome } from '../store/postgres/publish.ts';
+import type { FindVisibleTargets } from './targets.ts';
 
 export interface PublishInput {
   readonly author: UserId;
@@ -39,7 +39,7 @@ export interface PublishParts {
   readonly insertPost: (signal: AbortSignal, post: NewPost) => Promise<PublishOutcome>;
   readonly findRequest: (call: Call, requestId: string) => Promise<KnownRequest | undefined>;
   readonly findTargets: FindVisibleTargets;
-  readonly published: (seconds: number, outcome: 'ok' | 'error') => void;
+  readonly published: (seconds: number, outcome: Outcome) => void;
 }
 
 /** An ID that is taken means that an import holds it: the next one is free. */
@@ -47,7 +47,11 @@ const ID_ATTEMPTS_MAX = 2;
 
 export function createPublish(parts: PublishParts): PublishPost {
   async function publish(call: Call, input: PublishInput): Promise<Published> {
-    if (input.text === '' && input.media.length === 0 && (input.repostOf === undefined || input.replyTo !== undefined)) {
+    if (
+      input.text === '' &&
+      input.media.length === 0 &&
+      (input.repostOf === undefined || input.replyTo !== undefined)
+    ) {
       throw invalidField('text', 'a post needs text or media; only a plain repost does without');
     }
     const contentHash = input.requestId === undefined ? undefined : hashContent(input);
@@ -56,7 +60,9 @@ export function createPublish(parts: PublishParts): PublishPost {
       // The target may have gone after the first answer, which a retry is to get all the same.
       const first = await firstAnswer(call, input, contentHash);
       if (first) return first;
-      throw new TributaryError('TARGET_NOT_FOUND', { message: 'the post to answer or repost is not there for this author' });
+      throw new TributaryError('TARGET_NOT_FOUND', {
+        message: 'the post to answer or repost is not there for this author',
+      });
     }
     for (let attempt = 1; attempt <= ID_ATTEMPTS_MAX; attempt += 1) {
       const post = newPost(call, input, targets, await parts.mint(call.signal), contentHash);
@@ -70,7 +76,8 @@ export function createPublish(parts: PublishParts): PublishPost {
         case 'refused': {
           const first = await firstAnswer(call, input, contentHash);
           if (first) return first;
-          if (outcome.kind === 'refused') throw new TributaryError('AUTHOR_SUSPENDED', { message: 'the author may not publish' });
+          if (outcome.kind === 'refused')
+            throw new TributaryError('AUTHOR_SUSPENDED', { message: 'the author may not publish' });
           // The request row expired between the two statements.
           continue;
         }
@@ -82,7 +89,11 @@ export function createPublish(parts: PublishParts): PublishPost {
   }
 
   /** The answer that an earlier call with this request ID got, made again from the content, which is the same by its hash. */
-  async function firstAnswer(call: Call, input: PublishInput, contentHash: Buffer | undefined): Promise<Published | undefined> {
+  async function firstAnswer(
+    call: Call,
+    input: PublishInput,
+    contentHash: Buffer | undefined,
+  ): Promise<Published | undefined> {
     if (input.requestId === undefined || contentHash === undefined) return undefined;
     const known = await parts.findRequest(call, input.requestId);
     if (!known) return undefined;
@@ -100,7 +111,7 @@ export function createPublish(parts: PublishParts): PublishPost {
       parts.published(secondsSince(), 'ok');
       return answer;
     } catch (error) {
-      parts.published(secondsSince(), 'error');
+      parts.published(secondsSince(), outcomeOf(error));
       throw error;
     }
   };
@@ -111,7 +122,13 @@ interface Targets {
   readonly repostOf?: PostRef;
 }
 
-function newPost(call: Call, input: PublishInput, targets: Targets, postId: PostId, contentHash: Buffer | undefined): NewPost {
+function newPost(
+  call: Call,
+  input: PublishInput,
+  targets: Targets,
+  postId: PostId,
+  contentHash: Buffer | undefined,
+): NewPost {
   return {
     tenant: call.tenant,
     author: input.author,
@@ -119,7 +136,8 @@ function newPost(call: Call, input: PublishInput, targets: Targets, postId: Post
     text: input.text,
     media: input.media,
     visibility: input.visibility,
-    plainRepost: targets.repostOf !== undefined && targets.replyTo === undefined && input.text === '' && input.media.length === 0,
+    plainRepost:
+      targets.repostOf !== undefined && targets.replyTo === undefined && input.text === '' && input.media.length === 0,
     ...(targets.replyTo && { replyTo: targets.replyTo }),
     ...(targets.repostOf && { repostOf: targets.repostOf }),
     ...(contentHash && input.requestId !== undefined && { request: { requestId: input.requestId, contentHash } }),

@@ -3,9 +3,9 @@
  * idempotent, and tell the outbox only of what really changed.
  */
 import { TributaryError } from '../errors.ts';
+import type { Call } from '../runtime.ts';
 import type { FollowRow, Pair } from '../store/postgres/graph.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
-import type { Call } from '../runtime.ts';
 import type { TenantId, UserId } from '../timeline/ids.ts';
 import type { AuthorProfile } from '../timeline/post.ts';
 
@@ -28,10 +28,19 @@ export interface ProfileInput {
 
 export interface Relate {
   /** Throws BLOCKED or FOLLOW_LIMIT_REACHED. */
-  follow(call: Call, input: { readonly follower: UserId; readonly followee: UserId }): Promise<{ readonly relationVersion: number }>;
+  follow(
+    call: Call,
+    input: { readonly follower: UserId; readonly followee: UserId },
+  ): Promise<{ readonly relationVersion: number }>;
   /** `followees` are different from each other and from the follower; at most 500. */
-  batchFollow(call: Call, input: { readonly follower: UserId; readonly followees: readonly UserId[] }): Promise<readonly FollowResult[]>;
-  unfollow(call: Call, input: { readonly follower: UserId; readonly followee: UserId }): Promise<{ readonly relationVersion: number }>;
+  batchFollow(
+    call: Call,
+    input: { readonly follower: UserId; readonly followees: readonly UserId[] },
+  ): Promise<readonly FollowResult[]>;
+  unfollow(
+    call: Call,
+    input: { readonly follower: UserId; readonly followee: UserId },
+  ): Promise<{ readonly relationVersion: number }>;
   removeFollower(call: Call, input: { readonly author: UserId; readonly follower: UserId }): Promise<void>;
   block(call: Call, input: { readonly blocker: UserId; readonly blocked: UserId }): Promise<void>;
   unblock(call: Call, input: { readonly blocker: UserId; readonly blocked: UserId }): Promise<void>;
@@ -78,16 +87,26 @@ export interface RelateParts {
 export function createRelate(parts: RelateParts): Relate {
   const { transaction, followsMax } = parts;
 
-  async function follow(graph: GraphTransaction, call: Call, follower: UserId, followees: readonly UserId[]): Promise<readonly FollowResult[]> {
+  async function follow(
+    graph: GraphTransaction,
+    call: Call,
+    follower: UserId,
+    followees: readonly UserId[],
+  ): Promise<readonly FollowResult[]> {
     const { tenant } = call;
     await graph.lockPairs({ tenant, user: follower, others: followees });
     const known = await graph.findFollows({ tenant, follower, followees });
     const blocked = await graph.findBlocked({ tenant, user: follower, others: followees });
     const asked = followees.filter((followee) => !known.get(followee)?.active && !blocked.has(followee));
-    const room = asked.length === 0 ? 0 : followsMax - (await graph.countFollows({ tenant, follower, most: followsMax }));
+    const room =
+      asked.length === 0 ? 0 : followsMax - (await graph.countFollows({ tenant, follower, most: followsMax }));
     const starting = asked.slice(0, Math.max(0, room));
-    const started = starting.length === 0 ? new Map<UserId, number>() : await graph.startFollows({ tenant, follower, followees: starting });
-    if (started.size > 0) await graph.appendEvent('follows_changed', { followerId: follower, followeeIds: [...started.keys()] });
+    const started =
+      starting.length === 0
+        ? new Map<UserId, number>()
+        : await graph.startFollows({ tenant, follower, followees: starting });
+    if (started.size > 0)
+      await graph.appendEvent('follows_changed', { followerId: follower, followeeIds: [...started.keys()] });
 
     return followees.map((followee) => {
       const before = known.get(followee);
@@ -97,7 +116,11 @@ export function createRelate(parts: RelateParts): Relate {
     });
   }
 
-  async function endFollow(call: Call, follower: UserId, followee: UserId): Promise<{ readonly relationVersion: number }> {
+  async function endFollow(
+    call: Call,
+    follower: UserId,
+    followee: UserId,
+  ): Promise<{ readonly relationVersion: number }> {
     const { tenant } = call;
     return transaction(call, async (graph) => {
       await graph.lockPairs({ tenant, user: follower, others: [followee] });
@@ -121,13 +144,16 @@ export function createRelate(parts: RelateParts): Relate {
         case 'blocked':
           throw new TributaryError('BLOCKED', { message: 'a block stands between the two' });
         case 'follow_limit_reached':
-          throw new TributaryError('FOLLOW_LIMIT_REACHED', { message: `nobody can follow more than ${followsMax} authors` });
+          throw new TributaryError('FOLLOW_LIMIT_REACHED', {
+            message: `nobody can follow more than ${followsMax} authors`,
+          });
         default:
           throw new Error(`unknown refusal: ${result.refusal satisfies never}`);
       }
     },
 
-    batchFollow: (call, { follower, followees }) => transaction(call, (graph) => follow(graph, call, follower, followees)),
+    batchFollow: (call, { follower, followees }) =>
+      transaction(call, (graph) => follow(graph, call, follower, followees)),
 
     unfollow: (call, { follower, followee }) => endFollow(call, follower, followee),
 

@@ -2,9 +2,10 @@
  * Owns the check of reply and repost targets: a target must be visible to the author who names it, by the same function that every read
  * uses. A target that is a plain repost stands for the post it reposts, so that no chain of reposts ever forms.
  */
+
+import type { Call, Clock } from '../runtime.ts';
 import type { LoadedAuthor } from '../store/postgres/authors.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
-import type { Call, Clock } from '../runtime.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import { NO_RELATION, type Post, type PostRef, type Relation, UNKNOWN_AUTHOR } from '../timeline/post.ts';
 import { hiddenReason, targetsOf } from '../timeline/visibility.ts';
@@ -25,7 +26,11 @@ export type FindVisibleTargets = (
 export interface TargetParts {
   readonly clock: Clock;
   readonly loadPosts: (call: Call, postIds: readonly PostId[]) => Promise<LoadedPosts>;
-  readonly loadRelations: (call: Call, viewer: UserId, authors: readonly UserId[]) => Promise<ReadonlyMap<UserId, Relation>>;
+  readonly loadRelations: (
+    call: Call,
+    viewer: UserId,
+    authors: readonly UserId[],
+  ) => Promise<ReadonlyMap<UserId, Relation>>;
   readonly loadAuthors: (call: Call, authors: readonly UserId[]) => Promise<ReadonlyMap<UserId, LoadedAuthor>>;
 }
 

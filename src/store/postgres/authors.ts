@@ -47,8 +47,18 @@ const PUT: Statement = {
 };
 
 /** Stores the profile whole; its version rises only if something changed. */
-export async function putProfile(transaction: Transaction, input: { readonly tenant: TenantId } & Omit<AuthorProfile, 'profileVersion'>): Promise<AuthorProfile> {
-  const [row] = await transaction.query<AuthorRow>(PUT, [input.tenant, input.author, input.displayName, input.avatarAddress, input.bio, input.protected]);
+export async function putProfile(
+  transaction: Transaction,
+  input: { readonly tenant: TenantId } & Omit<AuthorProfile, 'profileVersion'>,
+): Promise<AuthorProfile> {
+  const [row] = await transaction.query<AuthorRow>(PUT, [
+    input.tenant,
+    input.author,
+    input.displayName,
+    input.avatarAddress,
+    input.bio,
+    input.protected,
+  ]);
   if (!row) throw new Error('a stored profile was not answered');
   return profileFromRow(row);
 }

@@ -64,7 +64,10 @@ export function createDatabase(options: DatabaseOptions): Database {
   async function acquire(signal: AbortSignal): Promise<PoolClient> {
     throwIfAborted(signal);
     if (pool.waitingCount >= options.waitersMax) {
-      throw new TributaryError('OVERLOADED', { message: 'too many requests wait for the database', retryAfterMs: RETRY_AFTER_MS });
+      throw new TributaryError('OVERLOADED', {
+        message: 'too many requests wait for the database',
+        retryAfterMs: RETRY_AFTER_MS,
+      });
     }
     const connecting = pool.connect();
     return untilAborted(connecting, signal, () => {
@@ -130,7 +133,8 @@ export function createDatabase(options: DatabaseOptions): Database {
     // A statement that cannot be cancelled would hold the wait for it: close its connection instead.
     async function asked(stopped: Promise<void>): Promise<void> {
       await stopped;
-      if (unusable !== undefined) (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+      if (unusable !== undefined)
+        (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
     }
   }
 
@@ -148,7 +152,10 @@ export function createDatabase(options: DatabaseOptions): Database {
       }
     },
 
-    async transaction<Result>(signal: AbortSignal, work: (transaction: Transaction) => Promise<Result>): Promise<Result> {
+    async transaction<Result>(
+      signal: AbortSignal,
+      work: (transaction: Transaction) => Promise<Result>,
+    ): Promise<Result> {
       let held: Lease | undefined;
       let clean = false;
       try {
@@ -156,7 +163,10 @@ export function createDatabase(options: DatabaseOptions): Database {
         const { run } = held;
         await run(BEGIN, []);
         try {
-          const result = await work({ query: <Row>(statement: Statement, values: readonly unknown[]) => run<Row>(statement, values).catch(rethrowRead) });
+          const result = await work({
+            query: <Row>(statement: Statement, values: readonly unknown[]) =>
+              run<Row>(statement, values).catch(rethrowRead),
+          });
           await run(COMMIT, []);
           clean = true;
           return result;
@@ -237,7 +247,9 @@ function throwIfAborted(signal: AbortSignal): void {
 }
 
 function abortError(signal: AbortSignal): TributaryError {
-  return signal.reason instanceof TributaryError ? signal.reason : new TributaryError('CALL_CANCELLED', { cause: signal.reason });
+  return signal.reason instanceof TributaryError
+    ? signal.reason
+    : new TributaryError('CALL_CANCELLED', { cause: signal.reason });
 }
 
 function asError(error: unknown): Error {
@@ -248,7 +260,16 @@ function rethrowRead(error: unknown): never {
   throw readError(error);
 }
 
-const CONNECTION_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH']);
+const CONNECTION_CODES = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EPIPE',
+  'ETIMEDOUT',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+]);
 
 /**
  * Postgres' error as ours. Classes of SQLSTATE: 08 connection, 53 resources, 57 intervention (a statement time-out is 57014), 40 rolled
@@ -268,8 +289,14 @@ function readError(error: unknown): unknown {
     return new TributaryError('OVERLOADED', { ...facts, message: 'no database connection became free in time' });
   }
   const code = (error as NodeJS.ErrnoException).code;
-  const lost = (code !== undefined && CONNECTION_CODES.has(code)) || /connection terminated|client has encountered a connection error|not queryable|pool after calling end/i.test(error.message);
-  return lost ? new TributaryError('DATABASE_UNAVAILABLE', { ...facts, message: 'the database cannot be reached' }) : error;
+  const lost =
+    (code !== undefined && CONNECTION_CODES.has(code)) ||
+    /connection terminated|client has encountered a connection error|not queryable|pool after calling end/i.test(
+      error.message,
+    );
+  return lost
+    ? new TributaryError('DATABASE_UNAVAILABLE', { ...facts, message: 'the database cannot be reached' })
+    : error;
 }
 
 /** The constraint that an INSERT broke, where that is what happened. */

@@ -13,9 +13,19 @@ const APPEND: Statement = {
 /** Notes that the targets of a post have one reply or repost more or less. */
 export async function appendTargetCounts(
   transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly replyTo: PostRef | undefined; readonly repostOf: PostRef | undefined; readonly delta: 1 | -1 },
+  input: {
+    readonly tenant: TenantId;
+    readonly replyTo: PostRef | undefined;
+    readonly repostOf: PostRef | undefined;
+    readonly delta: 1 | -1;
+  },
 ): Promise<void> {
-  await transaction.query(APPEND, [input.tenant, input.replyTo?.postId ?? null, input.repostOf?.postId ?? null, input.delta]);
+  await transaction.query(APPEND, [
+    input.tenant,
+    input.replyTo?.postId ?? null,
+    input.repostOf?.postId ?? null,
+    input.delta,
+  ]);
 }
 
 const FOLD_LOCK_KEY = 7_101_005;
@@ -66,10 +76,11 @@ export async function loadPostCounts(
   query: { readonly tenant: TenantId; readonly postIds: readonly PostId[] },
 ): Promise<ReadonlyMap<PostId, PostCounts>> {
   if (query.postIds.length === 0) return new Map();
-  const rows = await database.query<{ readonly post_id: number; readonly reposts: number | null; readonly replies: number | null }>(signal, LOAD, [
-    query.tenant,
-    query.postIds,
-  ]);
+  const rows = await database.query<{
+    readonly post_id: number;
+    readonly reposts: number | null;
+    readonly replies: number | null;
+  }>(signal, LOAD, [query.tenant, query.postIds]);
   const counts = new Map<PostId, PostCounts>();
   for (const row of rows) {
     if (row.reposts === null && row.replies === null) continue;

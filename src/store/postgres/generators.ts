@@ -34,7 +34,11 @@ interface LeaseRow {
 }
 
 /** A lease of a free generator, or undefined where all 120 are held. */
-export async function claimGenerator(database: Database, signal: AbortSignal, holder: string): Promise<GeneratorLease | undefined> {
+export async function claimGenerator(
+  database: Database,
+  signal: AbortSignal,
+  holder: string,
+): Promise<GeneratorLease | undefined> {
   const [row] = await database.query<LeaseRow>(signal, CLAIM, [holder, LEASE_MS]);
   return row && { generator: row.generator, lowMs: row.low_ms, highMs: row.high_ms };
 }
@@ -45,7 +49,12 @@ const RENEW: Statement = {
 };
 
 /** The new `highMs`, or undefined where somebody else holds the number now. */
-export async function renewGenerator(database: Database, signal: AbortSignal, holder: string, generator: number): Promise<number | undefined> {
+export async function renewGenerator(
+  database: Database,
+  signal: AbortSignal,
+  holder: string,
+  generator: number,
+): Promise<number | undefined> {
   const [row] = await database.query<{ readonly high_ms: number }>(signal, RENEW, [generator, holder, LEASE_MS]);
   return row?.high_ms;
 }

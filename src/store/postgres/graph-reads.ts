@@ -65,16 +65,34 @@ export interface EdgePageQuery {
 }
 
 /** At most `limit` followers after the given ID, in byte order. Fewer than `limit` means that there are no more. */
-export function loadFollowers(database: Database, signal: AbortSignal, query: EdgePageQuery): Promise<readonly UserId[]> {
+export function loadFollowers(
+  database: Database,
+  signal: AbortSignal,
+  query: EdgePageQuery,
+): Promise<readonly UserId[]> {
   return loadEdges(database, FOLLOWERS, signal, query);
 }
 
 /** The same for those whom the user follows. */
-export function loadFollowing(database: Database, signal: AbortSignal, query: EdgePageQuery): Promise<readonly UserId[]> {
+export function loadFollowing(
+  database: Database,
+  signal: AbortSignal,
+  query: EdgePageQuery,
+): Promise<readonly UserId[]> {
   return loadEdges(database, FOLLOWING, signal, query);
 }
 
-async function loadEdges(database: Database, statement: Statement, signal: AbortSignal, query: EdgePageQuery): Promise<readonly UserId[]> {
-  const rows = await database.query<{ readonly user_id: string }>(signal, statement, [query.tenant, query.user, query.after, query.limit]);
+async function loadEdges(
+  database: Database,
+  statement: Statement,
+  signal: AbortSignal,
+  query: EdgePageQuery,
+): Promise<readonly UserId[]> {
+  const rows = await database.query<{ readonly user_id: string }>(signal, statement, [
+    query.tenant,
+    query.user,
+    query.after,
+    query.limit,
+  ]);
   return rows.map((row) => row.user_id as UserId);
 }

@@ -23,7 +23,10 @@ const LOCK_PAIRS: Statement = {
  * Makes changes between one user and some others wait for each other, in whichever direction: a follow must see a block that another
  * transaction is about to commit. Locks are taken in one order, so that batches cannot lock each other up.
  */
-export async function lockPairs(transaction: Transaction, input: { readonly tenant: TenantId; readonly user: UserId; readonly others: readonly UserId[] }): Promise<void> {
+export async function lockPairs(
+  transaction: Transaction,
+  input: { readonly tenant: TenantId; readonly user: UserId; readonly others: readonly UserId[] },
+): Promise<void> {
   await transaction.query(LOCK_PAIRS, [input.tenant, input.user, input.others]);
 }
 
@@ -59,12 +62,17 @@ export async function findFollows(
   transaction: Transaction,
   input: { readonly tenant: TenantId; readonly follower: UserId; readonly followees: readonly UserId[] },
 ): Promise<ReadonlyMap<UserId, FollowRow>> {
-  const rows = await transaction.query<{ readonly followee_id: string; readonly version: number; readonly active: boolean }>(FOLLOWED, [
-    input.tenant,
-    input.follower,
-    input.followees,
-  ]);
-  return new Map(rows.map((row) => [row.followee_id as UserId, { followee: row.followee_id as UserId, version: row.version, active: row.active }]));
+  const rows = await transaction.query<{
+    readonly followee_id: string;
+    readonly version: number;
+    readonly active: boolean;
+  }>(FOLLOWED, [input.tenant, input.follower, input.followees]);
+  return new Map(
+    rows.map((row) => [
+      row.followee_id as UserId,
+      { followee: row.followee_id as UserId, version: row.version, active: row.active },
+    ]),
+  );
 }
 
 const COUNT: Statement = {
@@ -75,8 +83,15 @@ const COUNT: Statement = {
 };
 
 /** How many authors the user follows now, counted up to `most`. */
-export async function countFollows(transaction: Transaction, input: { readonly tenant: TenantId; readonly follower: UserId; readonly most: number }): Promise<number> {
-  const [row] = await transaction.query<{ readonly follows: number }>(COUNT, [input.tenant, input.follower, input.most]);
+export async function countFollows(
+  transaction: Transaction,
+  input: { readonly tenant: TenantId; readonly follower: UserId; readonly most: number },
+): Promise<number> {
+  const [row] = await transaction.query<{ readonly follows: number }>(COUNT, [
+    input.tenant,
+    input.follower,
+    input.most,
+  ]);
   return row?.follows ?? 0;
 }
 
@@ -99,7 +114,11 @@ export async function startFollows(
   transaction: Transaction,
   input: { readonly tenant: TenantId; readonly follower: UserId; readonly followees: readonly UserId[] },
 ): Promise<ReadonlyMap<UserId, number>> {
-  const rows = await transaction.query<{ readonly followee_id: string; readonly version: number }>(START, [input.tenant, input.follower, input.followees]);
+  const rows = await transaction.query<{ readonly followee_id: string; readonly version: number }>(START, [
+    input.tenant,
+    input.follower,
+    input.followees,
+  ]);
   return new Map(rows.map((row) => [row.followee_id as UserId, row.version]));
 }
 
@@ -148,7 +167,10 @@ const MUTE: Statement = {
 };
 
 /** `untilMs`: end in milliseconds since the Unix epoch; absent for none. */
-export async function upsertMute(transaction: Transaction, pair: Pair & { readonly untilMs?: number }): Promise<boolean> {
+export async function upsertMute(
+  transaction: Transaction,
+  pair: Pair & { readonly untilMs?: number },
+): Promise<boolean> {
   return (await transaction.query(MUTE, [pair.tenant, pair.from, pair.to, pair.untilMs ?? null])).length > 0;
 }
 

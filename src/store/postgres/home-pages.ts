@@ -60,7 +60,17 @@ export function createLoadHomeNewer(database: Database): LoadHome {
   return (signal, query) => load(database, NEWER, signal, query);
 }
 
-async function load(database: Database, statement: Statement, signal: AbortSignal, query: HomeQuery): Promise<LoadedPosts> {
-  const rows = await database.query<LoadedRow>(signal, statement, [query.tenant, query.viewer, query.position, query.limit]);
+async function load(
+  database: Database,
+  statement: Statement,
+  signal: AbortSignal,
+  query: HomeQuery,
+): Promise<LoadedPosts> {
+  const rows = await database.query<LoadedRow>(signal, statement, [
+    query.tenant,
+    query.viewer,
+    query.position,
+    query.limit,
+  ]);
   return loadedFrom(rows);
 }

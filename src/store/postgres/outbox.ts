@@ -5,7 +5,15 @@
 import type { TenantId } from '../../timeline/ids.ts';
 import type { Statement, Transaction } from './client.ts';
 
-export const EVENT_KINDS = ['post_published', 'post_changed', 'post_deleted', 'author_changed', 'follows_changed', 'block_changed', 'mute_changed'] as const;
+export const EVENT_KINDS = [
+  'post_published',
+  'post_changed',
+  'post_deleted',
+  'author_changed',
+  'follows_changed',
+  'block_changed',
+  'mute_changed',
+] as const;
 export type EventKind = (typeof EVENT_KINDS)[number];
 
 const APPEND: Statement = {
@@ -16,7 +24,11 @@ const APPEND: Statement = {
 /** `payload` holds IDs only, as strings: a number of 53 bits must survive readers that are not ours. */
 export async function appendEvent(
   transaction: Transaction,
-  event: { readonly tenant: TenantId; readonly kind: EventKind; readonly payload: Readonly<Record<string, string | readonly string[]>> },
+  event: {
+    readonly tenant: TenantId;
+    readonly kind: EventKind;
+    readonly payload: Readonly<Record<string, string | readonly string[]>>;
+  },
 ): Promise<void> {
   await transaction.query(APPEND, [event.tenant, event.kind, JSON.stringify(event.payload)]);
 }

@@ -56,7 +56,9 @@ export interface LoadedPosts {
 }
 
 /** Rows of a query made by `withTargets`: entries first, in order, then targets. */
-export type LoadedRow = { readonly role: 'entry' | 'target'; readonly entry_id: number } & { readonly [K in keyof PostRow]: PostRow[K] | null };
+export type LoadedRow = { readonly role: 'entry' | 'target'; readonly entry_id: number } & {
+  readonly [K in keyof PostRow]: PostRow[K] | null;
+};
 
 /**
  * Completes `WITH page AS (SELECT post_id, author_id …)` to a statement that answers the page's posts and, in the same round trip, the

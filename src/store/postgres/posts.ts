@@ -2,12 +2,24 @@
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { MediaRef, ModerationState, Post, Visibility } from '../../timeline/post.ts';
 import type { Database, Statement, Transaction } from './client.ts';
-import { type LoadedPosts, type LoadedRow, loadedFrom, POST_COLUMNS, type PostKey, type PostRow, postFromRow, withTargets } from './post-rows.ts';
+import {
+  type LoadedPosts,
+  type LoadedRow,
+  loadedFrom,
+  POST_COLUMNS,
+  type PostKey,
+  type PostRow,
+  postFromRow,
+  withTargets,
+} from './post-rows.ts';
 
 /** `post_stats` names each post's author, so that the lookup touches one partition for each post instead of all. */
 const BY_ID: Statement = {
   name: 'posts-by-id',
-  text: withTargets(`page AS MATERIALIZED (SELECT post_id, author_id FROM post_stats WHERE tenant_id = $1 AND post_id = ANY ($2::bigint[]))`, 'DESC'),
+  text: withTargets(
+    `page AS MATERIALIZED (SELECT post_id, author_id FROM post_stats WHERE tenant_id = $1 AND post_id = ANY ($2::bigint[]))`,
+    'DESC',
+  ),
 };
 
 export async function loadPostsById(
@@ -37,7 +49,9 @@ export async function loadAuthorPosts(
   signal: AbortSignal,
   query: { readonly tenant: TenantId; readonly author: UserId; readonly position: number; readonly limit: number },
 ): Promise<LoadedPosts> {
-  return loadedFrom(await database.query<LoadedRow>(signal, BY_AUTHOR, [query.tenant, query.author, query.position, query.limit]));
+  return loadedFrom(
+    await database.query<LoadedRow>(signal, BY_AUTHOR, [query.tenant, query.author, query.position, query.limit]),
+  );
 }
 
 const LOCK: Statement = {

@@ -76,7 +76,11 @@ export type PublishOutcome =
 
 export async function insertPost(database: Database, signal: AbortSignal, post: NewPost): Promise<PublishOutcome> {
   try {
-    const [row] = await database.query<{ readonly lifecycle: AuthorLifecycle; readonly published: boolean }>(signal, PUBLISH, publishValues(post));
+    const [row] = await database.query<{ readonly lifecycle: AuthorLifecycle; readonly published: boolean }>(
+      signal,
+      PUBLISH,
+      publishValues(post),
+    );
     if (!row) throw new Error('the publish statement answered no row');
     if (row.published) return { kind: 'published' };
     return row.lifecycle === 'active' ? { kind: 'request_known' } : { kind: 'refused', lifecycle: row.lifecycle };
@@ -140,8 +144,12 @@ export async function findPublishRequest(
   return {
     contentHash: row.content_hash,
     postId: row.post_id as PostId,
-    ...(row.reply_to_post_id !== null && { replyTo: { postId: row.reply_to_post_id as PostId, author: row.reply_to_author_id as UserId } }),
-    ...(row.repost_of_post_id !== null && { repostOf: { postId: row.repost_of_post_id as PostId, author: row.repost_of_author_id as UserId } }),
+    ...(row.reply_to_post_id !== null && {
+      replyTo: { postId: row.reply_to_post_id as PostId, author: row.reply_to_author_id as UserId },
+    }),
+    ...(row.repost_of_post_id !== null && {
+      repostOf: { postId: row.repost_of_post_id as PostId, author: row.repost_of_author_id as UserId },
+    }),
   };
 }
 

@@ -18,6 +18,10 @@ const EXPIRE_REQUESTS: Statement = {
 };
 
 /** Removes at most `most` request rows older than `hours`; answers how many. */
-export async function expirePublishRequests(database: Database, signal: AbortSignal, input: { readonly hours: number; readonly most: number }): Promise<number> {
+export async function expirePublishRequests(
+  database: Database,
+  signal: AbortSignal,
+  input: { readonly hours: number; readonly most: number },
+): Promise<number> {
   return (await database.query(signal, EXPIRE_REQUESTS, [input.hours, input.most])).length;
 }

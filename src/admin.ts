@@ -1,0 +1,144 @@
+/** Owns the command line of `npm run admin -- <verb>`: what operators do until AdminService. Belongs to the composition root. */
+import { parseArgs } from 'node:util';
+import { assemble } from './assembly.ts';
+import { configFrom } from './config.ts';
+import { createMetrics } from './metrics/metrics.ts';
+import { systemRuntime } from './runtime.ts';
+import { createDatabase } from './store/postgres/client.ts';
+import { migrate } from './store/postgres/migrate.ts';
+import { KEY_ROLES, type KeyRole } from './store/postgres/tenants.ts';
+import { type PostId, parsePostId, parseTenantId, parseUserId, type TenantId, type UserId } from './timeline/ids.ts';
+import { MODERATION_STATES, type ModerationState } from './timeline/post.ts';
+import type { Administer } from './write/administer.ts';
+
+const USAGE = `Usage: npm run admin -- <verb> [options]
+  migrate                                              bring the database's schema to the newest version
+  create-tenant   --tenant T
+  create-key      --tenant T [--role service|admin]    prints the key, once
+  revoke-key      --key K
+  suspend-author  --tenant T --author A                hides all posts of the author, at once
+  restore-author  --tenant T --author A
+  moderate-post   --tenant T --post P --state clear|sensitive|hidden
+The database is the one of DATABASE_URL.`;
+
+/** Bound of one verb. */
+const DEADLINE_MS = 30_000;
+
+type Options = Readonly<Record<string, string | undefined>>;
+
+const VERBS: Readonly<
+  Record<string, (administer: Administer, signal: AbortSignal, options: Options) => Promise<string>>
+> = {
+  async 'create-tenant'(administer, signal, options) {
+    const tenant = tenantIn(options);
+    await administer.createTenant(signal, tenant);
+    return `tenant ${tenant} created`;
+  },
+  'create-key': (administer, signal, options) =>
+    administer.createKey(signal, { tenant: tenantIn(options), role: roleIn(options) }),
+  async 'revoke-key'(administer, signal, options) {
+    return (await administer.revokeKey(signal, given(options, 'key'))) ? 'key revoked' : 'no such key is in force';
+  },
+  async 'suspend-author'(administer, signal, options) {
+    await administer.suspendAuthor({ tenant: tenantIn(options), signal }, authorIn(options));
+    return 'author suspended';
+  },
+  async 'restore-author'(administer, signal, options) {
+    await administer.restoreAuthor({ tenant: tenantIn(options), signal }, authorIn(options));
+    return 'author restored';
+  },
+  async 'moderate-post'(administer, signal, options) {
+    const post = await administer.moderatePost(
+      { tenant: tenantIn(options), signal },
+      { postId: postIn(options), state: stateIn(options) },
+    );
+    return `post ${post.meta.postId} is ${post.meta.moderation}`;
+  },
+};
+
+/** Does one verb and prints what came of it. Throws an Error that says what was wrong, the usage with it where the call was. */
+export async function runAdmin(
+  args: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+  print: (line: string) => void,
+): Promise<void> {
+  const [verb, ...rest] = args;
+  const options = optionsFrom(rest);
+  // Page tokens and ports play no part here: an operator's shell needs the database alone.
+  const config = configFrom({
+    REDIS_CACHE_URL: 'redis://127.0.0.1:6379',
+    REDIS_QUEUE_URL: 'redis://127.0.0.1:6380',
+    PAGE_TOKEN_KEYS: Buffer.alloc(32).toString('base64'),
+    ...env,
+  });
+  if (verb === 'migrate') {
+    await migrate(config.databaseUrl, print);
+    return print('the schema is up to date');
+  }
+  const run = verb === undefined || !Object.hasOwn(VERBS, verb) ? undefined : VERBS[verb];
+  if (!run) throw new Error(`${verb === undefined ? 'No verb given.' : `There is no verb "${verb}".`}\n${USAGE}`);
+
+  const runtime = systemRuntime('warn');
+  const metrics = createMetrics();
+  const database = createDatabase({
+    ...config.database,
+    url: config.databaseUrl,
+    pool: 'admin',
+    connectionsMax: 2,
+    acquireTimeoutMs: DEADLINE_MS,
+    events: {
+      clientFailed: (_pool, error) => runtime.log.warn({ err: error }, 'a database connection failed'),
+      statementCancelled: () => undefined,
+    },
+  });
+  try {
+    const { administer } = assemble({ config, runtime, metrics, database });
+    print(await run(administer, AbortSignal.timeout(DEADLINE_MS), options));
+  } finally {
+    await database.close();
+  }
+}
+
+function optionsFrom(args: readonly string[]): Options {
+  const text = { type: 'string' } as const;
+  try {
+    return parseArgs({
+      args: [...args],
+      options: { tenant: text, role: text, key: text, author: text, post: text, state: text },
+    }).values;
+  } catch (error) {
+    throw new Error(`${error instanceof Error ? error.message : String(error)}\n${USAGE}`);
+  }
+}
+
+function given(options: Options, name: string): string {
+  const value = options[name];
+  if (value === undefined) throw new Error(`--${name} is needed.\n${USAGE}`);
+  return value;
+}
+
+function tenantIn(options: Options): TenantId {
+  return parseTenantId(given(options, 'tenant')) ?? wrong('tenant', '1 to 64 characters of [A-Za-z0-9_.~-]');
+}
+
+function authorIn(options: Options): UserId {
+  return parseUserId(given(options, 'author')) ?? wrong('author', '1 to 64 characters of [A-Za-z0-9_.~-]');
+}
+
+function postIn(options: Options): PostId {
+  return parsePostId(given(options, 'post')) ?? wrong('post', 'a decimal number from 1 to 2^53-1');
+}
+
+function roleIn(options: Options): KeyRole {
+  const role = options['role'] ?? 'service';
+  return KEY_ROLES.find((known) => known === role) ?? wrong('role', `one of ${KEY_ROLES.join(', ')}`);
+}
+
+function stateIn(options: Options): ModerationState {
+  const state = given(options, 'state');
+  return MODERATION_STATES.find((known) => known === state) ?? wrong('state', `one of ${MODERATION_STATES.join(', ')}`);
+}
+
+function wrong(option: string, expected: string): never {
+  throw new Error(`--${option} must be ${expected}.`);
+}

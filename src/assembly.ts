@@ -1,0 +1,191 @@
+/** Owns how flows are put together from stores: which verb goes where, and nothing else. Belongs to the composition root. */
+import { randomUUID } from 'node:crypto';
+import type { Config } from './config.ts';
+import type { Metrics } from './metrics/metrics.ts';
+import { createListAuthorPosts } from './read/author-posts.ts';
+import { createGraphLists } from './read/graph-lists.ts';
+import { createHomeTimeline } from './read/home-timeline.ts';
+import { createHydrate } from './read/hydrate.ts';
+import type { ReadEvents } from './read/measure.ts';
+import { createPageTokens } from './read/page-token.ts';
+import { createReadPosts } from './read/posts.ts';
+import type { Flows } from './rpc/flows.ts';
+import type { Call, Runtime } from './runtime.ts';
+import * as authors from './store/postgres/authors.ts';
+import type { Database, Transaction } from './store/postgres/client.ts';
+import * as counters from './store/postgres/counters.ts';
+import * as generators from './store/postgres/generators.ts';
+import * as graph from './store/postgres/graph.ts';
+import * as graphReads from './store/postgres/graph-reads.ts';
+import { createLoadHomeNewer, createLoadHomeOlder } from './store/postgres/home-pages.ts';
+import * as outbox from './store/postgres/outbox.ts';
+import * as posts from './store/postgres/posts.ts';
+import * as publishing from './store/postgres/publish.ts';
+import * as tenants from './store/postgres/tenants.ts';
+import type { PostId, UserId } from './timeline/ids.ts';
+import { type Administer, type AuthorTransaction, createAdminister } from './write/administer.ts';
+import { createDelete, type DeleteTransaction } from './write/delete.ts';
+import { createEdit, createModerate, type PostTransaction } from './write/edit.ts';
+import { createImport, type ImportPosts } from './write/import.ts';
+import { createMint } from './write/mint.ts';
+import { createPublish } from './write/publish.ts';
+import { createRelate, type GraphTransaction } from './write/relate.ts';
+import { createFindTargets } from './write/targets.ts';
+
+export interface Assembly {
+  readonly flows: Flows;
+  readonly administer: Administer;
+  readonly importPosts: ImportPosts;
+}
+
+export function assemble(parts: {
+  readonly config: Config;
+  readonly runtime: Runtime;
+  readonly metrics: Metrics;
+  readonly database: Database;
+}): Assembly {
+  const { config, runtime, metrics, database } = parts;
+  const { clock, log, random } = runtime;
+
+  const loadPosts = (call: Call, postIds: readonly PostId[]) =>
+    posts.loadPostsById(database, call.signal, { tenant: call.tenant, postIds });
+  const loadRelations = (call: Call, viewer: UserId, of: readonly UserId[]) =>
+    graphReads.loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors: of });
+  const loadAuthors = (call: Call, of: readonly UserId[]) =>
+    authors.loadAuthors(database, call.signal, { tenant: call.tenant, authors: of });
+  const loadCounts = (call: Call, postIds: readonly PostId[]) =>
+    counters.loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
+
+  const events: ReadEvents = {
+    readFinished: (event) => metrics.readFinished(event),
+    entryFiltered: (event) => metrics.entryFiltered(event),
+    missingEntry: (surface) => metrics.missingEntry(surface),
+    pageServed: ({ entries, pageSize, end, ...page }) =>
+      metrics.pageServed({ ...page, short: !end && entries < pageSize, empty: !end && entries === 0 }),
+  };
+  const tokens = createPageTokens({ keys: config.pageTokenKeys, rejected: (fault) => metrics.tokenRejected(fault) });
+  const hydrate = createHydrate({ clock, log, loadRelations, loadAuthors, loadCounts });
+
+  const holder = randomUUID();
+  const mint = createMint({
+    clock,
+    claim: (signal) => generators.claimGenerator(database, signal, holder),
+    async renew(signal, generator) {
+      const highMs = await generators.renewGenerator(database, signal, holder, generator);
+      if (highMs === undefined) metrics.idLeaseLost();
+      return highMs;
+    },
+    refused: (why) => metrics.idMintRefused(why),
+  });
+
+  const editing = {
+    transaction: <Result>(call: Call, work: (verbs: PostTransaction) => Promise<Result>) =>
+      database.transaction(call.signal, (transaction) => work(postVerbs(call, transaction))),
+  };
+  const moderate = createModerate(editing);
+
+  return {
+    flows: {
+      publish: createPublish({
+        clock,
+        mint,
+        insertPost: (signal, post) => publishing.insertPost(database, signal, post),
+        findRequest: (call, requestId) =>
+          publishing.findPublishRequest(database, call.signal, { tenant: call.tenant, requestId }),
+        findTargets: createFindTargets({ clock, loadPosts, loadRelations, loadAuthors }),
+        published: (seconds, outcome) => metrics.publishFinished(seconds, outcome),
+      }),
+      edit: createEdit(editing),
+      remove: createDelete({
+        transaction: (call, work) =>
+          database.transaction(call.signal, (transaction) => work(deleteVerbs(call, transaction))),
+      }),
+      relate: createRelate({
+        followsMax: config.followsMax,
+        transaction: (call, work) =>
+          database.transaction(call.signal, (transaction) => work(graphVerbs(call, transaction))),
+      }),
+      home: createHomeTimeline({
+        clock,
+        tokens,
+        hydrate,
+        events,
+        loadOlder: createLoadHomeOlder(database),
+        loadNewer: createLoadHomeNewer(database),
+      }),
+      posts: createReadPosts({ clock, loadPosts, hydrate, events }),
+      authorPosts: createListAuthorPosts({
+        clock,
+        tokens,
+        hydrate,
+        events,
+        loadPosts: (call, query) => posts.loadAuthorPosts(database, call.signal, { tenant: call.tenant, ...query }),
+      }),
+      graph: createGraphLists({
+        clock,
+        tokens,
+        loadRelations,
+        loadFollowers: (call, query) =>
+          graphReads.loadFollowers(database, call.signal, { tenant: call.tenant, ...query }),
+        loadFollowing: (call, query) =>
+          graphReads.loadFollowing(database, call.signal, { tenant: call.tenant, ...query }),
+      }),
+    },
+    administer: createAdminister({
+      random,
+      moderate,
+      insertTenant: (signal, tenant) => tenants.insertTenant(database, signal, tenant),
+      insertApiKey: (signal, key) => tenants.insertApiKey(database, signal, key),
+      revokeApiKey: (signal, hash) => tenants.revokeApiKey(database, signal, hash),
+      findPostAuthor: (call, postId) => posts.findPostAuthor(database, call.signal, { tenant: call.tenant, postId }),
+      transaction: (call, work) =>
+        database.transaction(call.signal, (transaction) => work(authorVerbs(call, transaction))),
+    }),
+    importPosts: createImport({
+      insertImportedPosts: (call, rows) =>
+        publishing.insertImportedPosts(database, call.signal, { tenant: call.tenant, posts: rows }),
+    }),
+  };
+}
+
+function postVerbs(call: Call, transaction: Transaction): PostTransaction {
+  return {
+    lock: (key) => posts.lockPost(transaction, key),
+    write: (key, change) => posts.writePost(transaction, key, change),
+    appendFanoutGeneration: (key) => posts.appendFanoutGeneration(transaction, key),
+    appendEvent: (kind, payload) => outbox.appendEvent(transaction, { tenant: call.tenant, kind, payload }),
+  };
+}
+
+function deleteVerbs(call: Call, transaction: Transaction): DeleteTransaction {
+  return {
+    lock: (key) => posts.lockPost(transaction, key),
+    erase: (key) => posts.erasePost(transaction, key),
+    appendTargetCounts: (input) => counters.appendTargetCounts(transaction, { tenant: call.tenant, ...input }),
+    appendEvent: (kind, payload) => outbox.appendEvent(transaction, { tenant: call.tenant, kind, payload }),
+  };
+}
+
+function authorVerbs(call: Call, transaction: Transaction): AuthorTransaction {
+  return {
+    setLifecycle: (input) => authors.setLifecycle(transaction, input),
+    appendEvent: (kind, payload) => outbox.appendEvent(transaction, { tenant: call.tenant, kind, payload }),
+  };
+}
+
+function graphVerbs(call: Call, transaction: Transaction): GraphTransaction {
+  return {
+    lockPairs: (input) => graph.lockPairs(transaction, input),
+    findBlocked: (input) => graph.findBlocked(transaction, input),
+    findFollows: (input) => graph.findFollows(transaction, input),
+    countFollows: (input) => graph.countFollows(transaction, input),
+    startFollows: (input) => graph.startFollows(transaction, input),
+    endFollow: (pair) => graph.endFollow(transaction, pair),
+    insertBlock: (pair) => graph.insertBlock(transaction, pair),
+    deleteBlock: (pair) => graph.deleteBlock(transaction, pair),
+    upsertMute: (pair) => graph.upsertMute(transaction, pair),
+    deleteMute: (pair) => graph.deleteMute(transaction, pair),
+    putProfile: (input) => authors.putProfile(transaction, input),
+    appendEvent: (kind, payload) => outbox.appendEvent(transaction, { tenant: call.tenant, kind, payload }),
+  };
+}
