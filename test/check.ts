@@ -24,6 +24,9 @@ const root = path.resolve(import.meta.dirname, '..');
 /** As many as the smallest machine this is meant for has cores; the slow ones are programs of their own. */
 const concurrencyMax = 2;
 
+/** Enough to see what it is about; a whole badly formatted project is thousands of lines. */
+const failureLinesMax = 100;
+
 /** A check that hangs is a failed check. The slowest takes some seconds. */
 const programWaitMs = 120_000;
 
@@ -71,7 +74,10 @@ async function runCheck(check: Check, scratch: string): Promise<{ result: CheckR
     return skipped === undefined ? finish('ok', '') : finish('skipped', `: ${skipped.skippedBecause}`);
   } catch (error) {
     const text = error instanceof Error ? error.message : String(error);
-    return finish('failed', `\n${text.trimEnd().replace(/^/gm, '        ')}`);
+    const lines = text.trimEnd().split('\n');
+    const shown = lines.slice(0, failureLinesMax);
+    if (lines.length > shown.length) shown.push(`… and ${lines.length - shown.length} more lines`);
+    return finish('failed', shown.map((line) => `\n        ${line}`).join(''));
   }
 }
 

@@ -8,7 +8,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { JsonTestResults } from 'vitest/node';
-import { runChecks } from './check.ts';
+import { forwards } from '../src/embedded/install.mjs';
+import { type CheckResult, runChecks } from './check.ts';
 
 interface Tally {
   readonly passed: number;
@@ -24,10 +25,13 @@ async function runVitest(args: readonly string[]): Promise<number | null> {
     cwd: root,
     stdio: 'inherit',
   });
-  const pass = (signal: NodeJS.Signals): boolean => child.kill(signal);
-  process.on('SIGTERM', pass);
-  // A terminal has told vitest as well; this process stays to say how it went.
-  process.on('SIGINT', () => undefined);
+  // This process stays to say how it went.
+  const hasTerminal = process.stdin.isTTY === true;
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.on(signal, () => {
+      if (forwards({ signal, hasTerminal })) child.kill(signal);
+    });
+  }
   const { promise, resolve, reject } = Promise.withResolvers<number | null>();
   child.once('error', reject);
   child.once('exit', resolve);
@@ -57,20 +61,28 @@ function readResults(file: string): JsonTestResults | undefined {
   }
 }
 
+async function runAll(args: readonly string[], scratch: string): Promise<Tally> {
+  const checks = await runChecks();
+  const file = path.join(scratch, 'results.json');
+  const exitCode = await runVitest(['--reporter=default', '--reporter=json', `--outputFile.json=${file}`, ...args]);
+  const tests = tallyTests(readResults(file), exitCode);
+  const count = (outcome: CheckResult['outcome']): number => checks.filter((check) => check.outcome === outcome).length;
+  return { passed: tests.passed + count('ok'), failed: tests.failed + count('failed') };
+}
+
 async function main(args: readonly string[]): Promise<void> {
   const scratch = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
+  let tally: Tally;
   try {
-    const checks = await runChecks();
-    const file = path.join(scratch, 'results.json');
-    const exitCode = await runVitest(['--reporter=default', '--reporter=json', `--outputFile.json=${file}`, ...args]);
-    const tests = tallyTests(readResults(file), exitCode);
-    const passed = tests.passed + checks.filter((check) => check.outcome === 'ok').length;
-    const failed = tests.failed + checks.filter((check) => check.outcome === 'failed').length;
-    process.exitCode = failed === 0 ? 0 : 1;
-    console.log(`${passed} passed, ${failed} failed`);
+    tally = await runAll(args, scratch);
+  } catch (error) {
+    console.error(error);
+    tally = { passed: 0, failed: 1 };
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }
+  process.exitCode = tally.failed === 0 ? 0 : 1;
+  console.log(`${tally.passed} passed, ${tally.failed} failed`);
 }
 
 if (import.meta.main) await main(process.argv.slice(2));

@@ -28,9 +28,8 @@ export function lockData(dataDir: string): DataLock {
     const isBusy = cause instanceof Error && 'errcode' in cause && cause.errcode === 5;
     if (!isBusy) throw cause;
     const owner = readNote(noteFile);
-    throw new DataInUse(`${dataDir} is in use by ${owner}. Stop that first, or give this one another data folder.`, {
-      cause,
-    });
+    // Without the cause: "database is locked" would only raise the question which database is meant.
+    throw new DataInUse(`${dataDir} is in use by ${owner}. Stop that first, or give this one another data folder.`);
   }
   writeFileSync(noteFile, `process ${process.pid} (${process.argv.slice(1, 3).join(' ')})`);
   return {

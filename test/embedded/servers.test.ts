@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import { Client } from 'pg';
@@ -28,7 +28,10 @@ beforeEach(() => {
   const home = path.join(projectRoot, '.data');
   mkdirSync(home, { recursive: true });
   // Named after this process, as a run's own folder is: should it be killed, the next run removes it.
-  dataDir = path.join(mkdtempSync(path.join(home, `test-${process.pid}-`)), 'data');
+  const folder = mkdtempSync(path.join(home, `test-${process.pid}-`));
+  // The servers' account may enter it; mkdtemp makes folders for their owner alone.
+  chmodSync(folder, 0o755);
+  dataDir = path.join(folder, 'data');
   started = [];
 });
 
@@ -283,6 +286,24 @@ describe('the set of servers', () => {
     owner.send('stop');
     await once(owner, 'exit');
     keep(await startServers({ dataDir, fast: true }));
+  });
+
+  it('keeps its data where its account can enter, however closed the folder above is', async () => {
+    chmodSync(path.dirname(dataDir), 0o700);
+    const servers = keep(await startServers({ dataDir, fast: true }));
+    await query(servers.postgres, 'CREATE TABLE kept (x int)');
+    await ask(servers.queue, (redis) => redis.set('key', 'value'));
+    await servers.stop();
+
+    const again = keep(await startServers({ dataDir, fast: true }));
+    expect(await query(again.postgres, 'SELECT count(*)::int AS rows FROM kept')).toEqual([{ rows: 0 }]);
+    expect(await ask(again.queue, (redis) => redis.get('key'))).toBe('value');
+    await again.stop();
+
+    const place = placeData(path.join(dataDir, 'postgres'), chooseAccount());
+    expect(place.startsWith(projectRoot)).toBe(chooseAccount() === undefined);
+    expect(await removeServers(dataDir)).toBe('removed');
+    expect(existsSync(place)).toBe(false);
   });
 
   it('removes the folder with everything in it', async () => {
