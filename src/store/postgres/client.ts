@@ -247,9 +247,10 @@ function throwIfAborted(signal: AbortSignal): void {
 }
 
 function abortError(signal: AbortSignal): TributaryError {
-  return signal.reason instanceof TributaryError
-    ? signal.reason
-    : new TributaryError('CALL_CANCELLED', { cause: signal.reason });
+  const reason: unknown = signal.reason;
+  if (reason instanceof TributaryError) return reason;
+  const timedOut = reason instanceof Error && reason.name === 'TimeoutError';
+  return new TributaryError(timedOut ? 'DEADLINE_EXCEEDED' : 'CALL_CANCELLED', { cause: reason });
 }
 
 function asError(error: unknown): Error {

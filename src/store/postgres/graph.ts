@@ -79,7 +79,7 @@ const COUNT: Statement = {
   name: 'graph-follow-count',
   text: `SELECT count(*)::int AS follows FROM (
     SELECT 1 FROM follows WHERE tenant_id = $1 AND follower_id = $2 AND ended_at IS NULL LIMIT $3
-  ) AS some`,
+  ) AS counted`,
 };
 
 /** How many authors the user follows now, counted up to `most`. */
