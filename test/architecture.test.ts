@@ -62,7 +62,7 @@ const PLAN: Readonly<Record<Part, Rule>> = {
       'write',
     ],
   },
-  start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'timeline'] },
+  start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };
 
 /** Packages that only the named parts may import: SQL and Redis are spoken in one place, RPC in another. */
