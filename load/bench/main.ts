@@ -1,0 +1,103 @@
+/**
+ * Owns `npm run bench -- <name>`: the list of benchmarks, their options, what is printed.
+ * Invariant: with --json the last line of stdout is the result and nothing else on stdout is; everything else goes to stderr.
+ *
+ * Exit code: 0 measured, 1 failed or below what is asked, 2 not understood.
+ */
+import { parseArgs } from 'node:util';
+import type { Bench } from './bench.ts';
+import { type BenchResult, describeMachine, jsonOf, shortfalls, tableOf } from './result.ts';
+import { ROUNDS_MIN } from './rounds.ts';
+
+interface Entry {
+  readonly summary: string;
+  load(): Promise<{ readonly bench: Bench }>;
+}
+
+const BENCHES: Readonly<Record<string, Entry>> = {
+  publish: {
+    summary: 'the publish flow with ten publishers, beside its bare statement on ten connections (at least 0.6 of it)',
+    load: () => import('./publish.ts'),
+  },
+};
+
+const ROUNDS_DEFAULT = 7;
+const ROUND_SECONDS_DEFAULT = 3;
+
+class Misunderstood extends Error {}
+
+function usage(): string {
+  const width = Math.max(...Object.keys(BENCHES).map((name) => name.length));
+  return [
+    'npm run bench -- <name> [--json] [--rounds n] [--seconds n]',
+    '',
+    ...Object.entries(BENCHES).map(([name, entry]) => `  ${name.padEnd(width)}  ${entry.summary}`),
+    '',
+    `  --json       one line of JSON on stdout, the rest on stderr`,
+    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT})`,
+    `  --seconds n  length of a round (${ROUND_SECONDS_DEFAULT})`,
+  ].join('\n');
+}
+
+function argumentsFrom(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      allowPositionals: true,
+      options: {
+        json: { type: 'boolean', default: false },
+        rounds: { type: 'string', default: String(ROUNDS_DEFAULT) },
+        seconds: { type: 'string', default: String(ROUND_SECONDS_DEFAULT) },
+      },
+    });
+  } catch (error) {
+    throw new Misunderstood(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function numberFrom(text: string, option: string, min: number): number {
+  const value = Number(text);
+  if (!(value >= min && value <= 1_000)) throw new Misunderstood(`--${option} takes a number from ${min} to 1000.`);
+  return value;
+}
+
+async function main(args: readonly string[]): Promise<number> {
+  const { values, positionals } = argumentsFrom(args);
+  const [name, ...rest] = positionals;
+  if (name === undefined) {
+    console.log(usage());
+    return 0;
+  }
+  const entry = Object.hasOwn(BENCHES, name) ? BENCHES[name] : undefined;
+  if (entry === undefined) throw new Misunderstood(`There is no benchmark "${name}".`);
+  if (rest.length > 0) throw new Misunderstood(`One benchmark at a time; what is "${rest.join(' ')}"?`);
+  const rounds = Math.floor(numberFrom(values.rounds, 'rounds', ROUNDS_MIN));
+  const roundMs = numberFrom(values.seconds, 'seconds', 0.1) * 1_000;
+
+  const interrupted = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => interrupted.abort(new Error(`stopped by ${signal}`)));
+  }
+  const report = (line: string): void => console.error(line);
+  for (const line of describeMachine()) report(line);
+  const { bench } = await entry.load();
+  const result = await bench.run({ rounds, roundMs, report, signal: interrupted.signal });
+  show(result, values.json);
+  return shortfalls(result).length === 0 ? 0 : 1;
+}
+
+function show(result: BenchResult, asJson: boolean): void {
+  const say = asJson ? console.error : console.log;
+  say(`\n${tableOf(result).join('\n')}\n`);
+  for (const line of result.conditions) say(line);
+  for (const line of shortfalls(result)) say(`TOO SLOW: ${line}`);
+  if (asJson) console.log(jsonOf(result));
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  const isMisunderstood = error instanceof Misunderstood;
+  console.error(isMisunderstood ? `${error.message}\n\n${usage()}` : error);
+  process.exitCode = isMisunderstood ? 2 : 1;
+}

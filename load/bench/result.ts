@@ -1,0 +1,98 @@
+/**
+ * Owns what a benchmark says at its end: a table for people, one line of JSON for programs, and on which machine, from which commit.
+ * Invariant: a ratio is ours divided by the other, so that for a rate more than 1 means that ours is the faster.
+ */
+import { execFileSync } from 'node:child_process';
+import { arch, cpus, platform, release, totalmem } from 'node:os';
+import path from 'node:path';
+import { formatFigure, type Measured } from './rounds.ts';
+
+export interface BenchResult {
+  readonly name: string;
+  /** What all figures are in, such as "posts/s". */
+  readonly unit: string;
+  readonly ours: Measured;
+  /** By the name each has in JSON. */
+  readonly against: Readonly<Record<string, Measured>>;
+  /** Least ratio to each of `against` that is asked of ours; absent where nothing is. */
+  readonly ratioMin?: number;
+  /** What a reader needs to know to judge the figures, a line each. */
+  readonly conditions: readonly string[];
+}
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const BYTES_PER_GIB = 1_024 ** 3;
+
+export function describeMachine(): readonly string[] {
+  const [first] = cpus();
+  return [
+    `${cpus().length} cores (${first?.model.trim() || arch()}), ${Math.round(totalmem() / BYTES_PER_GIB)} GiB, ${platform()} ${release()}`,
+    `Node ${process.version}, commit ${describeCommit()}`,
+  ];
+}
+
+export function tableOf(result: BenchResult): readonly string[] {
+  const rows = [
+    ['', `median ${result.unit}`, 'lowest', 'highest', 'ours / this'],
+    rowOf(result.ours, ''),
+    ...Object.values(result.against).map((other) => rowOf(other, ratio(result.ours, other).toFixed(2))),
+  ];
+  const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
+  return rows.map((row) =>
+    row
+      .map((cell, column) => (column === 0 ? cell.padEnd(widths[column] ?? 0) : cell.padStart(widths[column] ?? 0)))
+      .join('  ')
+      .trimEnd(),
+  );
+}
+
+export function jsonOf(result: BenchResult): string {
+  const against = Object.entries(result.against).map(([what, other]) => [
+    what,
+    { value: rounded(other.median), ratio: rounded(ratio(result.ours, other)) },
+  ]);
+  return JSON.stringify({
+    name: result.name,
+    ours: rounded(result.ours.median),
+    unit: result.unit,
+    against: Object.fromEntries(against),
+  });
+}
+
+/** Whom ours is too slow against; empty where it is fast enough. */
+export function shortfalls(result: BenchResult): readonly string[] {
+  const { ratioMin } = result;
+  if (ratioMin === undefined) return [];
+  return Object.values(result.against)
+    .filter((other) => ratio(result.ours, other) < ratioMin)
+    .map((other) => `${ratio(result.ours, other).toFixed(2)} of ${other.name}, at least ${ratioMin} is asked`);
+}
+
+function ratio(ours: Measured, other: Measured): number {
+  return ours.median / other.median;
+}
+
+function rowOf(measured: Measured, ratioText: string): readonly string[] {
+  return [
+    measured.name,
+    formatFigure(measured.median),
+    formatFigure(measured.lowest),
+    formatFigure(measured.highest),
+    ratioText,
+  ];
+}
+
+function rounded(value: number): number {
+  return Number(value.toPrecision(4));
+}
+
+function describeCommit(): string {
+  try {
+    const git = (...args: string[]) =>
+      execFileSync('git', args, { cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+    const isChanged = git('status', '--porcelain', '--untracked-files=no') !== '';
+    return `${git('rev-parse', '--short=12', 'HEAD')}${isChanged ? ' with uncommitted changes' : ''}`;
+  } catch {
+    return 'unknown';
+  }
+}
