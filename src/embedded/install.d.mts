@@ -40,6 +40,12 @@ export function decideRedis(given: {
 
 export function forwards(given: { readonly signal: NodeJS.Signals; readonly hasTerminal: boolean }): boolean;
 
+export function wasAbandoned(given: {
+  readonly parent: number;
+  readonly parentNow: number;
+  readonly isRunByNpm: boolean;
+}): boolean;
+
 export function isExecutable(file: string): boolean;
 
 export function findRedisServer(env?: NodeJS.ProcessEnv): string | undefined;

@@ -24,6 +24,9 @@ const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '..', '.
 /** Scripts that never start the embedded servers, so they run without any Redis on the machine. */
 const scriptsWithoutServers = new Set(['test/check.ts', 'src/main.ts']);
 
+/** How soon after the end of npm the script is told to end. */
+const parentWatchMs = 500;
+
 const redisNames = ['redis-server', 'valkey-server'];
 
 // ---------------------------------------------------------------------------------------------- decisions
@@ -104,6 +107,14 @@ export function decideRedis({ override, searchPath, isExecutable, isRoot, platfo
  */
 export function forwards({ signal, hasTerminal }) {
   return signal !== 'SIGINT' || !hasTerminal;
+}
+
+/**
+ * Did what started the wrapper end before it? A shell in a terminal may do so on purpose, and what it started in the
+ * background goes on; the one between npm and the wrapper never does.
+ */
+export function wasAbandoned({ parent, parentNow, isRunByNpm }) {
+  return isRunByNpm && parentNow !== parent;
 }
 
 // ---------------------------------------------------------------------------------------------- the machine
@@ -283,10 +294,19 @@ async function runScript(node, script, args, extraEnv) {
       if (forwards({ signal, hasTerminal })) child.kill(signal);
     });
   }
+  // npm starts scripts below a shell that passes no signal on: `kill <npm>` ends the shell and would leave all this behind.
+  const parent = process.ppid;
+  const watch = setInterval(() => {
+    if (wasAbandoned({ parent, parentNow: process.ppid, isRunByNpm: process.env.npm_lifecycle_event !== undefined })) {
+      child.kill('SIGTERM');
+      clearInterval(watch);
+    }
+  }, parentWatchMs);
   const { code, signal } = await new Promise((resolve, reject) => {
     child.once('error', reject);
     child.once('exit', (exitCode, exitSignal) => resolve({ code: exitCode, signal: exitSignal }));
   });
+  clearInterval(watch);
   if (signal === null) {
     process.exitCode = code;
     return;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { decideRedis, forwards, needsServers, reasonToInstall } from '../../src/embedded/install.mjs';
+import { decideRedis, forwards, needsServers, reasonToInstall, wasAbandoned } from '../../src/embedded/install.mjs';
 import { projectRoot } from '../../src/embedded/place.ts';
 
 describe('Redis', () => {
@@ -111,6 +111,12 @@ describe('scripts', () => {
     expect(forwards({ signal: 'SIGINT', hasTerminal: true })).toBe(false);
     expect(forwards({ signal: 'SIGINT', hasTerminal: false })).toBe(true);
     expect(forwards({ signal: 'SIGTERM', hasTerminal: true })).toBe(true);
+  });
+
+  it('end with the npm that started them, and outlive a shell that did', () => {
+    expect(wasAbandoned({ parent: 70, parentNow: 1, isRunByNpm: true })).toBe(true);
+    expect(wasAbandoned({ parent: 70, parentNow: 70, isRunByNpm: true })).toBe(false);
+    expect(wasAbandoned({ parent: 70, parentNow: 1, isRunByNpm: false })).toBe(false);
   });
 
   it('do not start without a Redis they need: exit code 1, and what to do', async () => {
