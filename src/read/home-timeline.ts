@@ -179,7 +179,10 @@ function pageFrom(filled: FilledPage, nextPageToken: string, headToken: string):
   };
 }
 
-/** The head token of an older page that started at or below `from`: everything the page examined is behind it. */
+/**
+ * The head token of an older page that started at or below `from`. What the page showed is behind it. The oldest entry examined is not, where
+ * it was hidden: it may come back. Below it an older page goes on; where there is none, what arrives late there has no other way to be seen.
+ */
 function headOf(filled: FilledPage, from: number): NewerPosition {
   const high = filled.firstExamined;
   const oldest = filled.lastExamined;
@@ -187,7 +190,8 @@ function headOf(filled: FilledPage, from: number): NewerPosition {
     const at = from === POST_ID_MAX ? 0 : from;
     return { ...FROM_THE_START, after: at, high: at, low: at };
   }
-  return remembering({ high, low: Math.max(oldest, lookBackFrom(high)), shown: shownIds(filled) });
+  const below = filled.end ? 0 : oldest - 1;
+  return remembering({ high, low: Math.max(below, lookBackFrom(high)), shown: shownIds(filled) });
 }
 
 /** Where a newer walk stands after a page. */
