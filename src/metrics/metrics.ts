@@ -1,0 +1,28 @@
+/**
+ * Owns one server's registry and puts the events of all themes together. One function per event; no global registry, so that a
+ * process can start the server twice. Labels come from closed sets: neither a path, nor an ID, nor a message ever becomes one.
+ */
+import { collectDefaultMetrics, Registry } from 'prom-client';
+import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
+import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
+import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
+
+export type { PoolLoad } from './database-metrics.ts';
+export type { Outcome, Surface, TokenRejection } from './timeline-metrics.ts';
+
+export interface Metrics extends RpcMetrics, TimelineMetrics, DatabaseMetrics {
+  /** What Prometheus scrapes. */
+  exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
+}
+
+export function createMetrics(): Metrics {
+  const registry = new Registry();
+  // CPU, memory, garbage collection and event-loop delay of the process, under the names that prom-client gives them.
+  collectDefaultMetrics({ register: registry, prefix: 'tributary_' });
+  return {
+    ...rpcMetrics(registry),
+    ...timelineMetrics(registry),
+    ...databaseMetrics(registry),
+    exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
+  };
+}
