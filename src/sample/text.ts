@@ -93,7 +93,7 @@ const TOPICS: readonly Topic[] = [
     name: 'birds',
     interest: 'birds at a distance',
     posts: [
-      '{count} {bird} over the {place} this morning. The dog saw none of them.',
+      '{count} {birds} over the {place} this morning. The dog saw none of them.',
       'A {bird} on the {place}, entirely unimpressed by my new scope.',
       'First {bird} of the year. {verdict}',
       'I waited {hours} hours for a {bird} and it landed behind me.',
@@ -102,7 +102,8 @@ const TOPICS: readonly Topic[] = [
     ],
     words: {
       count: ['Two', 'Nine', 'Some forty', 'Far too many', 'Fourteen'],
-      bird: ['red kites', 'curlews', 'waxwings', 'swifts', 'lapwings', 'goldcrests'],
+      bird: ['red kite', 'curlew', 'waxwing', 'swift', 'lapwing', 'goldcrest'],
+      birds: ['red kites', 'curlews', 'waxwings', 'swifts', 'lapwings', 'goldcrests'],
       place: ['weir', 'salt marsh', 'gasworks', 'allotments', 'old quarry', 'reed bed'],
       verdict: ['Spring may begin.', 'Wrote it down before anybody could correct me.', 'I did cry a little.'],
       hours: ['two', 'three', 'four and a half'],
