@@ -7,6 +7,7 @@
  */
 import { DatabaseError, type Pool, type PoolClient, default as pg } from 'pg';
 import { TributaryError } from '../../errors.ts';
+import { after } from '../../runtime.ts';
 
 export interface Statement {
   /** Name under which each connection prepares the text once; one name for one text. */
@@ -56,6 +57,8 @@ const BIGINT_OID = 20;
 /** Statements under way at once that can be asked to stop; a cancellation takes well under a millisecond. */
 const CANCEL_CONNECTIONS = 2;
 const RETRY_AFTER_MS = 200;
+/** Longest wait for sockets to close once a pool has ended. */
+const CLOSE_WAIT_MAX_MS = 1_000;
 
 export function createDatabase(options: DatabaseOptions): Database {
   const pool = createPool(options, options.pool, options.connectionsMax);
@@ -185,7 +188,7 @@ export function createDatabase(options: DatabaseOptions): Database {
     load: () => ({ total: pool.totalCount, idle: pool.idleCount, waiting: pool.waitingCount }),
 
     async close(): Promise<void> {
-      await Promise.all([pool.end(), control.end()]);
+      await Promise.all([endPool(pool), endPool(control)]);
     },
   };
 }
@@ -210,8 +213,25 @@ function createPool(options: DatabaseOptions, name: string, max: number): Pool {
     keepAlive: true,
     types: { getTypeParser: typeParser as typeof pg.types.getTypeParser },
   });
-  pool.on('error', (error) => options.events.clientFailed(name, error));
+  // The pool hangs the whole client on the error, with statements and the key that cancels: nothing for a log.
+  pool.on('error', (error) => options.events.clientFailed(name, Object.assign(error, { client: undefined })));
   return pool;
+}
+
+/** Ends a pool and waits until its sockets are closed, for a moment: `end` alone resolves once they have been asked to close. */
+async function endPool(pool: Pool): Promise<void> {
+  const { promise: closed, resolve } = Promise.withResolvers<void>();
+  let open = pool.totalCount;
+  pool.on('remove', () => {
+    open -= 1;
+    if (open <= 0) resolve();
+  });
+  if (open === 0) resolve();
+  await pool.end();
+  // A server that answers nothing must not hold up a stop.
+  const giveUp = after(CLOSE_WAIT_MAX_MS, resolve);
+  await closed;
+  giveUp();
 }
 
 /** Our bigints are IDs, versions and counts, all of them exact in a double; anything larger must not be rounded in silence. */
