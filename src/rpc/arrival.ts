@@ -27,8 +27,9 @@ export function requestIdFrom(header: string | undefined, random: Random): strin
   return random.bytes(GENERATED_BYTES).toString('hex');
 }
 
-const GRPC_TIMEOUT_FORM = /^(\d{1,8})([HMSmun])$/;
-const CONNECT_TIMEOUT_FORM = /^\d{1,10}$/;
+// The protocols allow 8 and 10 digits; client libraries send more for deadlines that are far away, and mean no harm.
+const GRPC_TIMEOUT_FORM = /^(\d{1,20})([HMSmun])$/;
+const CONNECT_TIMEOUT_FORM = /^\d{1,20}$/;
 const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 1e-3, n: 1e-6 };
 
 /** Milliseconds of a `grpc-timeout` header; undefined where it is not one. */

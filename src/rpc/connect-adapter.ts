@@ -19,10 +19,9 @@ import { type Arrival, connectTimeoutMs, grpcTimeoutMs, REQUEST_ID_HEADER, reque
 import type { CallChain } from './call-chain.ts';
 import {
   completeResponse,
-  connectErrorBody,
   connectErrorFrom,
   errorFormOf,
-  grpcErrorTrailers,
+  errorResponse,
   type NameForeignError,
 } from './connect-errors.ts';
 import { asTributaryError, statusOf } from './errors-to-wire.ts';
@@ -77,15 +76,8 @@ export function createConnectAdapter(parts: {
     if (found === undefined) {
       const error = new TributaryError('UNKNOWN_METHOD', { message: 'the server has no such method' });
       chain.refused(undefined, arrived, error);
-      const status = statusOf(error);
-      const isGrpc = form === 'grpc' || form === 'grpc_web';
-      response.writeHead(isGrpc ? 200 : 404, {
-        [REQUEST_ID_HEADER]: requestId,
-        ...(isGrpc
-          ? { 'content-type': headerOf(request, 'content-type'), ...grpcErrorTrailers(status) }
-          : { 'content-type': 'application/json' }),
-      });
-      response.end(isGrpc ? undefined : connectErrorBody(status));
+      const header = new Headers({ [REQUEST_ID_HEADER]: requestId });
+      await universalResponseToNodeResponse(errorResponse(statusOf(error), form, header), response);
       return;
     }
     const contextValues = createContextValues();
@@ -97,9 +89,11 @@ export function createConnectAdapter(parts: {
       begun: false,
     };
     contextValues.set(stateKey, state);
-    const nameForeign: NameForeignError = (code) => {
+    const nameForeign: NameForeignError = (code, text) => {
       const known = reasonOfForeignError(code, state.begun);
-      const error = new TributaryError(known.reason, { message: known.message });
+      // connect-node says which field of the caller's own message it could not read.
+      const message = code === 'INVALID_ARGUMENT' && text !== '' ? `${known.message}: ${text}` : known.message;
+      const error = new TributaryError(known.reason, { message });
       if (!state.begun) chain.refused(found.method, arrived, error, known.code);
       return statusOf(error, known.code);
     };

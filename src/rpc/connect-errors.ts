@@ -34,8 +34,14 @@ export function connectErrorFrom(error: TributaryError): ConnectError {
   return connectError;
 }
 
-/** Names the error that a framework raised with `code`, and records it. */
-export type NameForeignError = (code: CodeName) => Status;
+/** Names the error that a framework raised, and records it. `text` is what the framework says of it. */
+export type NameForeignError = (code: CodeName, text: string) => Status;
+
+interface ForeignJson {
+  readonly code?: string;
+  readonly message?: string;
+  readonly details?: readonly unknown[];
+}
 
 /** The response with its error completed, where it is one that carries no details. */
 export async function completeResponse(
@@ -59,13 +65,30 @@ export async function completeResponse(
   }
 }
 
-/** The error as the body of a unary Connect answer. */
-export function connectErrorBody(status: Status): Uint8Array {
+/** The whole response for a method that the server does not have. */
+export function errorResponse(status: Status, form: ErrorForm, header: Headers): UniversalResponse {
+  switch (form) {
+    case 'connect':
+    case 'connect_stream':
+      header.set('content-type', 'application/json');
+      return { status: 404, header, body: once(connectErrorBody(status)) };
+    case 'grpc':
+      header.set('content-type', 'application/grpc');
+      return { status: 200, header, body: none(), trailer: new Headers(grpcErrorTrailers(status)) };
+    case 'grpc_web':
+      header.set('content-type', 'application/grpc-web+proto');
+      for (const [key, value] of Object.entries(grpcErrorTrailers(status))) header.set(key, value);
+      return { status: 200, header, body: none() };
+    default:
+      return form satisfies never;
+  }
+}
+
+function connectErrorBody(status: Status): Uint8Array {
   return Buffer.from(JSON.stringify(connectErrorJson(status)));
 }
 
-/** The error as trailers of gRPC. */
-export function grpcErrorTrailers(status: Status): Record<string, string> {
+function grpcErrorTrailers(status: Status): Record<string, string> {
   return {
     'grpc-status': String(status.code),
     'grpc-message': encodeURIComponent(status.message),
@@ -78,31 +101,34 @@ async function completeConnect(response: UniversalResponse, name: NameForeignErr
   const chunks: Uint8Array[] = [];
   for await (const chunk of response.body ?? []) chunks.push(chunk);
   let body: Uint8Array = Buffer.concat(chunks);
-  const code = chunks.length === 0 ? 'INVALID_ARGUMENT' : foreignCode(body);
+  const error: ForeignJson =
+    chunks.length === 0 ? { code: 'invalid_argument' } : JSON.parse(Buffer.from(body).toString());
   const header = new Headers(response.header);
-  if (code !== undefined) {
-    body = connectErrorBody(name(code));
+  if (isForeign(error)) {
+    body = connectErrorBody(name(codeNameOf(error), error.message ?? ''));
     header.set('content-type', 'application/json');
     header.set('content-length', String(body.length));
   }
   return { ...response, header, body: once(body) };
 }
 
-/** The code of an error in Connect's JSON that has no details; undefined where it has some. */
-function foreignCode(body: Uint8Array): CodeName | undefined {
-  const error = JSON.parse(Buffer.from(body).toString()) as { readonly code?: string; readonly details?: unknown[] };
-  if ((error.details?.length ?? 0) > 0) return undefined;
+function isForeign(error: ForeignJson): boolean {
+  return (error.details?.length ?? 0) === 0;
+}
+
+function codeNameOf(error: ForeignJson): CodeName {
   const code = (error.code ?? '').toUpperCase().replace('CANCELED', 'CANCELLED');
   return CODE_NAMES.find((each) => each === code) ?? 'UNKNOWN';
 }
 
 function completeEndOfStream(chunk: Uint8Array, name: NameForeignError): Uint8Array {
   if (((chunk[0] ?? 0) & END_OF_CONNECT_STREAM) === 0) return chunk;
-  const end = JSON.parse(Buffer.from(chunk.subarray(ENVELOPE_HEAD_BYTES)).toString()) as { error?: unknown };
-  if (end.error === undefined) return chunk;
-  const code = foreignCode(Buffer.from(JSON.stringify(end.error)));
-  if (code === undefined) return chunk;
-  return enveloped(END_OF_CONNECT_STREAM, JSON.stringify({ ...end, error: connectErrorJson(name(code)) }));
+  const end = JSON.parse(Buffer.from(chunk.subarray(ENVELOPE_HEAD_BYTES)).toString()) as {
+    readonly error?: ForeignJson;
+  };
+  if (end.error === undefined || !isForeign(end.error)) return chunk;
+  const error = connectErrorJson(name(codeNameOf(end.error), end.error.message ?? ''));
+  return enveloped(END_OF_CONNECT_STREAM, JSON.stringify({ ...end, error }));
 }
 
 function completeWebTrailer(chunk: Uint8Array, name: NameForeignError): Uint8Array {
@@ -120,7 +146,7 @@ function completeWebTrailer(chunk: Uint8Array, name: NameForeignError): Uint8Arr
 function completeTrailer(trailer: Headers, name: NameForeignError): boolean {
   const code = Number(trailer.get('grpc-status') ?? '0');
   if (code === 0 || trailer.has(DETAILS_TRAILER)) return false;
-  const status = name(CODE_NAMES[code] ?? 'UNKNOWN');
+  const status = name(CODE_NAMES[code] ?? 'UNKNOWN', decodeURIComponent(trailer.get('grpc-message') ?? ''));
   for (const [key, value] of Object.entries(grpcErrorTrailers(status))) trailer.set(key, value);
   return true;
 }
@@ -174,3 +200,5 @@ function withEnd(response: UniversalResponse, end: () => void): UniversalRespons
 async function* once(bytes: Uint8Array): AsyncIterable<Uint8Array> {
   yield bytes;
 }
+
+async function* none(): AsyncIterable<Uint8Array> {}
