@@ -1,7 +1,7 @@
 /**
  * Owns a viewer's home timeline: older pages downwards from the newest entry, newer pages upwards from a head token, and the head itself.
  *
- * Invariants: a token names the last entry examined, not the last one shown; an empty token is the only end mark; a newer page looks back
+ * Invariants: a token names the last entry examined, not the last one shown; an empty token is the only end mark; every newer page looks back
  * below the head as far as the freshness objective, and passes over what its token says was shown, so that an entry that arrives late is
  * delivered, once.
  */
@@ -118,7 +118,10 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
       );
       const next = afterNewer(state, filled);
       const head: NewerPosition = { ...next, after: next.low };
-      const page = pageFrom(filled, filled.end ? '' : tokens.seal(owner, next), tokens.seal(owner, head));
+      // Every page looks back, since a walk that chases a busy writer may be long. One that showed nothing goes on from where it got to:
+      // what it passed over is hidden, and the next page would pass over it again.
+      const goOn = filled.views.length > 0 ? head : next;
+      const page = pageFrom(filled, filled.end ? '' : tokens.seal(owner, goOn), tokens.seal(owner, head));
       events.pageServed({
         surface: 'home_newer',
         completeness: page.completeness,
