@@ -5,9 +5,8 @@
  * What cannot be minted safely is refused with ID_LEASE_UNAVAILABLE: a clock more than a moment behind the last ID, a clock ahead of
  * Postgres' by more than the lease, or no lease to be had.
  */
-import { setTimeout as wait } from 'node:timers/promises';
 import { TributaryError } from '../errors.ts';
-import type { Clock } from '../runtime.ts';
+import { after, type Clock } from '../runtime.ts';
 import { composePostId, type PostId, SEQUENCE_COUNT } from '../timeline/ids.ts';
 
 export interface Lease {
@@ -115,7 +114,7 @@ export function createMint(parts: MintParts): MintPostId {
       const shortMs = Math.max(1, earliestMs - nowMs);
       if (waitedMs + shortMs > WAIT_MAX_MS) throw refuse('clock_behind');
       waitedMs += shortMs;
-      await wait(shortMs, undefined, { signal });
+      await settledOrAborted(new Promise((resolve) => void after(shortMs, resolve)), signal);
     }
   };
 }
