@@ -96,27 +96,30 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     tenantsMade += 1;
     const id = parseTenantId(`tenant-${process.pid}-${tenantsMade}`) as TenantId;
     const signal = (): AbortSignal => AbortSignal.timeout(10_000);
-    await service.administer.createTenant(signal(), { tenant: id });
+    await service.administer.createTenant(signal(), id);
     const key = await service.administer.createKey(signal(), { tenant: id, role: 'service' });
     const [grpc, json] = PROTOCOLS.map((protocol) => {
       const made = connectClients({ protocol, grpcPort: service.grpcPort, httpPort: service.httpPort, key });
       clients.push(made);
       return made;
     }) as [Clients, Clients];
+    const call = (timeoutMs = 10_000): Call => ({ tenant: id, signal: AbortSignal.timeout(timeoutMs) });
+    const { administer } = service;
     return {
       ...grpc,
       id,
       key,
       by: { grpc, json },
-      call: (timeoutMs = 10_000) => ({ tenant: id, signal: AbortSignal.timeout(timeoutMs) }),
+      call,
       cast: (protocol = 'grpc') =>
         createCast({
           clients: protocol === 'grpc' ? grpc : json,
           operator: {
-            suspend: (author) => service.administer.suspendAuthor(signal(), { tenant: id, author: userId(author) }),
-            restore: (author) => service.administer.restoreAuthor(signal(), { tenant: id, author: userId(author) }),
-            moderate: (postId, state) =>
-              service.administer.moderatePost(signal(), { tenant: id, postId: postIdOf(postId), state }),
+            suspend: (author) => administer.suspendAuthor(call(), userId(author)),
+            restore: (author) => administer.restoreAuthor(call(), userId(author)),
+            moderate: async (postId, state) => {
+              await administer.moderatePost(call(), { postId: postIdOf(postId), state });
+            },
           },
           nowMs: () => clock.nowMs(),
         }),

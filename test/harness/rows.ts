@@ -1,0 +1,62 @@
+/** Owns rows that no caller could bring about: posts with chosen IDs, many in one statement. As published, but for the ID and the fan-out. */
+import type { Visibility } from '../../src/timeline/post.ts';
+import type { TestDatabase } from './database.ts';
+
+export interface StoredPost {
+  readonly author: string;
+  readonly postId: number;
+  readonly visibility?: Visibility;
+  readonly replyTo?: { readonly postId: number; readonly author: string };
+  readonly repostOf?: { readonly postId: number; readonly author: string };
+  /** A post about its own ID where absent. */
+  readonly text?: string;
+}
+
+const STORE = `
+WITH given AS (
+  SELECT * FROM jsonb_to_recordset($2::jsonb) AS g (author text, "postId" bigint, visibility text, text text,
+    "replyTo" jsonb, "repostOf" jsonb)
+), stats AS (
+  INSERT INTO post_stats (tenant_id, post_id, author_id) SELECT $1, "postId", author FROM given
+), own AS (
+  INSERT INTO self_entries (tenant_id, viewer_id, post_id) SELECT $1, author, "postId" FROM given
+)
+INSERT INTO posts (tenant_id, author_id, post_id, text, visibility, plain_repost,
+  reply_to_post_id, reply_to_author_id, repost_of_post_id, repost_of_author_id)
+SELECT $1, author, "postId", coalesce(text, 'post ' || "postId"), coalesce(visibility, 'public'),
+  "repostOf" IS NOT NULL AND "replyTo" IS NULL AND text = '',
+  ("replyTo"->>'postId')::bigint, "replyTo"->>'author', ("repostOf"->>'postId')::bigint, "repostOf"->>'author'
+FROM given`;
+
+/** Stores all of them in one statement, so with one `now()`. */
+export async function storePosts(
+  database: Pick<TestDatabase, 'sql'>,
+  tenant: string,
+  posts: readonly StoredPost[],
+): Promise<void> {
+  await database.sql(STORE, [tenant, JSON.stringify(posts)]);
+}
+
+/** Makes all of `followers` follow `followee` in one statement. */
+export async function storeFollowers(
+  database: Pick<TestDatabase, 'sql'>,
+  tenant: string,
+  edge: { readonly followee: string; readonly followers: readonly string[] },
+): Promise<void> {
+  await database.sql(
+    'INSERT INTO follows (tenant_id, follower_id, followee_id) SELECT $1, follower, $2 FROM unnest($3::text[]) AS follower',
+    [tenant, edge.followee, edge.followers],
+  );
+}
+
+/** Makes `follower` follow all of `followees` in one statement. */
+export async function storeFollowees(
+  database: Pick<TestDatabase, 'sql'>,
+  tenant: string,
+  edge: { readonly follower: string; readonly followees: readonly string[] },
+): Promise<void> {
+  await database.sql(
+    'INSERT INTO follows (tenant_id, follower_id, followee_id) SELECT $1, $2, followee FROM unnest($3::text[]) AS followee',
+    [tenant, edge.follower, edge.followees],
+  );
+}

@@ -1,0 +1,165 @@
+/** Owns what changes of the graph promise: idempotent, counted once, and never a follow across a block. */
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { BatchFollowResult_Refusal } from '../../src/gen/tributary/v1/graph_service_pb.ts';
+import { refusalOf } from '../harness/clients.ts';
+import { startTestService, type TestService, type TestTenant } from '../harness/service.ts';
+
+let service: TestService;
+let tenant: TestTenant;
+beforeAll(async () => {
+  service = await startTestService({ env: { FOLLOWS_MAX: '12' } });
+});
+afterAll(() => service.stop());
+beforeEach(async () => {
+  tenant = await service.tenant();
+});
+
+const relationship = (viewerId: string, otherId: string) => tenant.graph.getRelationship({ viewerId, otherId });
+
+async function followerDelta(author: string): Promise<number> {
+  const [row] = await service.database.sql<{ total: number }>(
+    `SELECT coalesce((SELECT sum(delta) FROM counter_deltas WHERE tenant_id = $1 AND author_id = $2 AND counter = 'followers'), 0)
+      + coalesce((SELECT follower_count FROM authors WHERE tenant_id = $1 AND author_id = $2), 0) AS total`,
+    [tenant.id, author],
+  );
+  return Number(row?.total);
+}
+
+describe('a follow', () => {
+  it('holds once, however often and however many at once ask for it', async () => {
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => tenant.graph.follow({ followerId: 'ada', followeeId: 'bob' })),
+    );
+    expect(new Set(answers.map((answer) => answer.relationVersion))).toEqual(new Set([1n]));
+    expect(await followerDelta('bob')).toBe(1);
+    expect(await relationship('ada', 'bob')).toMatchObject({ following: true, followedBy: false });
+    expect(await relationship('bob', 'ada')).toMatchObject({ following: false, followedBy: true });
+  });
+
+  it('ended by 20 calls at once is one edge less, and the version rises with every real change', async () => {
+    await tenant.cast().play('ada follows bob');
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, () => tenant.graph.unfollow({ followerId: 'ada', followeeId: 'bob' })),
+    );
+    expect(new Set(answers.map((answer) => answer.relationVersion))).toEqual(new Set([2n]));
+    expect(await followerDelta('bob')).toBe(0);
+    expect((await tenant.graph.follow({ followerId: 'ada', followeeId: 'bob' })).relationVersion).toBe(3n);
+  });
+
+  it('that never was is ended with OK and version 0', async () => {
+    expect((await tenant.graph.unfollow({ followerId: 'ada', followeeId: 'bob' })).relationVersion).toBe(0n);
+    await tenant.graph.removeFollower({ authorId: 'ada', followerId: 'bob' });
+  });
+
+  it('is ended from the other side by removing the follower', async () => {
+    await tenant.cast().play('ada follows bob; bob removes follower ada');
+    expect((await relationship('ada', 'bob')).following).toBe(false);
+  });
+
+  it('of oneself is INVALID_ARGUMENT', async () => {
+    expect((await refusalOf(tenant.graph.follow({ followerId: 'ada', followeeId: 'ada' }))).code).toBe(
+      'INVALID_ARGUMENT',
+    );
+    expect((await refusalOf(tenant.graph.block({ blockerId: 'ada', blockedId: 'ada' }))).code).toBe('INVALID_ARGUMENT');
+    expect((await refusalOf(tenant.graph.mute({ muterId: 'ada', mutedId: 'ada' }))).code).toBe('INVALID_ARGUMENT');
+  });
+
+  it('beyond the limit is refused; one that holds already is not', async () => {
+    const followeeIds = Array.from({ length: 14 }, (_, at) => `user-${at}`);
+    const { results } = await tenant.graph.batchFollow({ followerId: 'ada', followeeIds: [...followeeIds, 'user-0'] });
+    expect(results.map((result) => result.followeeId)).toEqual(followeeIds);
+    expect(results.filter((result) => result.refusal === BatchFollowResult_Refusal.FOLLOW_LIMIT_REACHED)).toHaveLength(
+      2,
+    );
+    expect(await refusalOf(tenant.graph.follow({ followerId: 'ada', followeeId: 'one-more' }))).toMatchObject({
+      code: 'FAILED_PRECONDITION',
+      reason: 'FOLLOW_LIMIT_REACHED',
+    });
+    expect((await tenant.graph.follow({ followerId: 'ada', followeeId: 'user-3' })).relationVersion).toBe(1n);
+    await tenant.cast().play('ada unfollows user-3; ada follows one-more');
+    expect((await relationship('ada', 'one-more')).following).toBe(true);
+  });
+});
+
+describe('a block', () => {
+  it('ends follows both ways, forbids new ones both ways, and brings none back when it ends', async () => {
+    const cast = tenant.cast();
+    await cast.play('ada follows bob; bob follows ada; ada blocks bob');
+    expect(await relationship('ada', 'bob')).toMatchObject({
+      following: false,
+      followedBy: false,
+      blocking: true,
+      blockedBy: false,
+    });
+    for (const [followerId, followeeId] of [
+      ['ada', 'bob'],
+      ['bob', 'ada'],
+    ] as const) {
+      expect(await refusalOf(tenant.graph.follow({ followerId, followeeId }))).toMatchObject({
+        code: 'FAILED_PRECONDITION',
+        reason: 'BLOCKED',
+      });
+    }
+    const { results } = await tenant.graph.batchFollow({ followerId: 'bob', followeeIds: ['ada', 'cyd'] });
+    expect(results.map((result) => result.refusal)).toEqual([
+      BatchFollowResult_Refusal.BLOCKED,
+      BatchFollowResult_Refusal.UNSPECIFIED,
+    ]);
+    await cast.play('ada unblocks bob; ada unblocks bob');
+    expect(await relationship('ada', 'bob')).toMatchObject({ following: false, followedBy: false, blocking: false });
+    await cast.play('ada follows bob');
+    expect(await followerDelta('bob')).toBe(1);
+    expect(await followerDelta('ada')).toBe(0);
+  });
+
+  it('that meets a follow at the same moment leaves no follow beside it', async () => {
+    for (let round = 0; round < 10; round += 1) {
+      const pair = [`left-${round}`, `right-${round}`] as const;
+      await Promise.allSettled([
+        tenant.graph.follow({ followerId: pair[0], followeeId: pair[1] }),
+        tenant.graph.block({ blockerId: pair[1], blockedId: pair[0] }),
+        tenant.graph.follow({ followerId: pair[1], followeeId: pair[0] }),
+        tenant.graph.batchFollow({ followerId: pair[0], followeeIds: [pair[1], 'somebody'] }),
+      ]);
+      expect(await relationship(...pair)).toMatchObject({ following: false, followedBy: false, blockedBy: true });
+    }
+  });
+});
+
+describe('a mute', () => {
+  it('is known to its muter alone, has the end it was given last, and ends with OK twice', async () => {
+    const cast = tenant.cast();
+    await cast.play('ada mutes bob for 1 hour');
+    const timed = await relationship('ada', 'bob');
+    expect(timed.muting).toBe(true);
+    expect(Math.abs(Number(timed.mutedUntil?.seconds) * 1_000 - Date.now() - 3_600_000)).toBeLessThan(60_000);
+    await cast.play('ada mutes bob');
+    const endless = await relationship('ada', 'bob');
+    expect([endless.muting, endless.mutedUntil]).toEqual([true, undefined]);
+    expect((await relationship('bob', 'ada')).muting).toBe(false);
+    await cast.play('ada unmutes bob; ada unmutes bob');
+    expect((await relationship('ada', 'bob')).muting).toBe(false);
+  });
+});
+
+describe('a profile', () => {
+  it('is stored whole, and its version rises only when something changed', async () => {
+    const profile = {
+      authorId: 'ada',
+      displayName: 'Ada',
+      avatarAddress: 'sha256:ab',
+      bio: 'Countess',
+      protected: false,
+    };
+    expect((await tenant.graph.putAuthor(profile)).author).toMatchObject({ ...profile, profileVersion: 1n });
+    expect((await tenant.graph.putAuthor(profile)).author?.profileVersion).toBe(1n);
+    expect((await tenant.graph.putAuthor({ ...profile, bio: '' })).author).toMatchObject({
+      bio: '',
+      profileVersion: 2n,
+    });
+    await tenant.cast().play('ada is suspended; ada is restored');
+    await tenant.posts.publishPost({ authorId: 'ada', text: 'hi' });
+    const page = await tenant.timeline.getHomeTimeline({ viewerId: 'ada' });
+    expect(page.authors['ada']).toMatchObject({ displayName: 'Ada', profileVersion: 2n });
+  });
+});
