@@ -4,6 +4,7 @@
  */
 import { type DescEnum, type DescFile, type DescMessage, type DescService, toBinary } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { file_google_rpc_error_details } from '../gen/google/rpc/error_details_pb.ts';
 import { ServerReflection } from '../gen/grpc/reflection/v1/reflection_pb.ts';
 import { ServerReflection as ServerReflectionAlpha } from '../gen/grpc/reflection/v1alpha/reflection_pb.ts';
 import { CODE_NAMES, type CodeName } from '../metrics/rpc-metrics.ts';
@@ -77,13 +78,16 @@ function indexOf(services: readonly DescService[]): Index {
     item.nestedEnums.forEach(addEnum);
     item.nestedMessages.forEach(addMessage);
   };
+  const addFile = (file: DescFile): void => {
+    if (byFileName.has(file.proto.name)) return;
+    byFileName.set(file.proto.name, file);
+    file.enums.forEach(addEnum);
+    file.messages.forEach(addMessage);
+  };
+  // No message names the details of errors, so tools can learn of them only here.
+  withImports(file_google_rpc_error_details).forEach(addFile);
   for (const service of services) {
-    for (const file of withImports(service.file)) {
-      if (byFileName.has(file.proto.name)) continue;
-      byFileName.set(file.proto.name, file);
-      file.enums.forEach(addEnum);
-      file.messages.forEach(addMessage);
-    }
+    withImports(service.file).forEach(addFile);
     bySymbol.set(service.typeName, service.file);
     for (const method of service.methods) bySymbol.set(`${service.typeName}.${method.name}`, service.file);
   }

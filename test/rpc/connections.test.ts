@@ -1,0 +1,161 @@
+/** One clear-text port for HTTP/1.1 and HTTP/2, and sockets that misbehave without harm to others. */
+import { type EventEmitter, once } from 'node:events';
+import { connect as connectHttp2 } from 'node:http2';
+import { connect, type Socket } from 'node:net';
+import { PassThrough } from 'node:stream';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { createConnections, FIRST_BYTES_MAX_MS, type WireProtocol } from '../../src/rpc/connections.ts';
+import { startDoor, type TestDoor } from './door.ts';
+
+let door: TestDoor;
+beforeAll(async () => {
+  door = await startDoor();
+});
+afterAll(async () => {
+  await door.frontDoor.stop();
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+describe('the HTTP port', () => {
+  it('tells the protocols apart, however the first bytes are cut', async () => {
+    const request = 'GET /livez HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n';
+    for (const cut of [1, 3, 4, 20]) {
+      expect(await exchange(door.httpPort, [request.slice(0, cut), request.slice(cut)])).toMatch(/^HTTP\/1\.1 200 OK/);
+    }
+    const settings = Buffer.from([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    const preface = Buffer.concat([Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), settings]);
+    for (const cut of [1, 3, 4, 23, 24]) {
+      const answer = await exchange(door.httpPort, [preface.subarray(0, cut), preface.subarray(cut)], 9);
+      // The first frame of an HTTP/2 server is SETTINGS.
+      expect(Buffer.from(answer, 'latin1')[3]).toBe(4);
+    }
+  });
+
+  it('serves two requests of one HTTP/1.1 connection', async () => {
+    const socket = await open(door.httpPort);
+    for (let round = 0; round < 2; round += 1) {
+      socket.write('GET /livez HTTP/1.1\r\nhost: a\r\n\r\n');
+      expect(String((await once(socket, 'data'))[0])).toContain('200 OK');
+    }
+    socket.destroy();
+  });
+
+  it('answers 400 to a Host that is none, and lives', async () => {
+    const call =
+      'POST /tributary.v1.TimelineService/GetHomeHead HTTP/1.1\r\nhost: a b^c\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}';
+    expect(await exchange(door.httpPort, [call])).toMatch(/^HTTP\/1\.1 400/);
+    expect((await page('/livez')).status).toBe(200);
+  });
+
+  it('survives noise, half messages and sockets that are cut', async () => {
+    const head =
+      'POST /tributary.v1.TimelineService/GetHomeHead HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 999\r\n\r\n{';
+    for (const port of [door.httpPort, door.grpcPort]) {
+      for (const bytes of [
+        '\x16\x03\x01\x02\x00',
+        'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\ngarbage that is no frame at all',
+        'PRI * nonsense',
+        head,
+      ]) {
+        const socket = await open(port);
+        await new Promise<void>((resolve) => socket.write(bytes, 'latin1', () => resolve()));
+        socket.resetAndDestroy();
+      }
+    }
+    expect((await page('/livez')).status).toBe(200);
+  });
+
+  it('tells an HTTP/1.1 client of the gRPC port what is wrong', async () => {
+    expect(await exchange(door.grpcPort, ['GET / HTTP/1.1\r\nhost: a\r\n\r\n'])).toMatch(/^HTTP\/1\.1 505/);
+  });
+
+  it('has pages for operators over both versions, and 404 for all others', async () => {
+    expect(await page('/livez')).toMatchObject({ status: 200, body: 'ok\n' });
+    expect(await page('/readyz?verbose')).toMatchObject({ status: 200 });
+    door.setReady(false);
+    expect(await page('/readyz')).toMatchObject({ status: 503, body: 'not ready\n' });
+    expect(await page('/livez')).toMatchObject({ status: 200 });
+    door.setReady(true);
+    expect((await page('/metrics')).body).toContain('tributary_rpc_in_flight_calls');
+    for (const path of ['/', '/favicon.ico', '/.env', '//', '/tributary.v1.TimelineService']) {
+      expect(await page(path)).toMatchObject({ status: 404, body: 'not found\n' });
+    }
+    const session = connectHttp2(`http://127.0.0.1:${door.httpPort}`);
+    const stream = session.request({ ':path': '/readyz' });
+    const [headers] = (await once(stream, 'response')) as [Record<string, unknown>];
+    expect(headers[':status']).toBe(200);
+    session.destroy();
+  });
+});
+
+describe('a socket', () => {
+  it('that says nothing is closed after a bound, and so is one that says too little', () => {
+    vi.useFakeTimers();
+    for (const first of [undefined, 'PR']) {
+      const { socket, served } = fakeSocket();
+      if (first !== undefined) socket.write(first);
+      vi.advanceTimersByTime(FIRST_BYTES_MAX_MS - 1);
+      expect(socket.destroyed).toBe(false);
+      vi.advanceTimersByTime(1);
+      expect(socket.destroyed).toBe(true);
+      expect(served).toEqual([]);
+    }
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it('that has begun to speak has no such timer any more, and keeps its first bytes', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const { socket, served } = fakeSocket();
+    socket.write('PRI * HTTP');
+    await vi.waitFor(() => expect(served).toEqual(['http2']));
+    expect(vi.getTimerCount()).toBe(0);
+    expect(String(socket.read())).toBe('PRI * HTTP');
+  });
+
+  it('whose error nobody else hears ends alone', () => {
+    const { socket } = fakeSocket();
+    expect(socket.listenerCount('error')).toBeGreaterThan(0);
+    (socket as EventEmitter).emit('error', new Error('ECONNRESET'));
+    expect(socket.destroyed).toBe(true);
+  });
+});
+
+function fakeSocket(): { socket: PassThrough; served: WireProtocol[] } {
+  const socket = new PassThrough();
+  const served: WireProtocol[] = [];
+  createConnections().take(socket as unknown as Socket, (protocol) => served.push(protocol));
+  return { socket, served };
+}
+
+async function open(port: number): Promise<Socket> {
+  const socket = connect(port, '127.0.0.1');
+  socket.setNoDelay(true);
+  socket.on('error', () => undefined);
+  await once(socket, 'connect');
+  return socket;
+}
+
+/** Writes the parts one by one, and reads until the end or until `enough` bytes are there. */
+async function exchange(
+  port: number,
+  parts: readonly (string | Buffer)[],
+  enough = Number.POSITIVE_INFINITY,
+): Promise<string> {
+  const socket = await open(port);
+  const ended = once(socket, 'close');
+  let received = '';
+  socket.on('data', (chunk: Buffer) => {
+    received += chunk.toString('latin1');
+    if (received.length >= enough) socket.destroy();
+  });
+  for (const part of parts) await new Promise<void>((resolve) => socket.write(part, () => setImmediate(resolve)));
+  await ended;
+  return received;
+}
+
+async function page(path: string): Promise<{ status: number; body: string }> {
+  const response = await fetch(`http://127.0.0.1:${door.httpPort}${path}`);
+  return { status: response.status, body: await response.text() };
+}
