@@ -7,7 +7,7 @@ import { pino } from 'pino';
 import { inject } from 'vitest';
 import { type Config, configFrom } from '../../src/config.ts';
 import { type Service, startService } from '../../src/main.ts';
-import { type Call, systemRandom } from '../../src/runtime.ts';
+import { type Call, type Log, systemRandom } from '../../src/runtime.ts';
 import {
   type PostId,
   parsePostId,
@@ -88,7 +88,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
   const service = await startService(config, {
     clock,
     random: systemRandom,
-    log: pino({ base: null, level: 'debug' }, linesInto(logLines)),
+    log: createTestLog(logLines),
   });
   const clients: Clients[] = [];
 
@@ -152,6 +152,11 @@ export function postIdOf(text: string): PostId {
   const id = parsePostId(text);
   if (id === undefined) throw new Error(`not a post ID: ${text}`);
   return id;
+}
+
+/** The log as the service writes it, kept in `lines`. */
+export function createTestLog(lines: string[]): Log {
+  return pino({ base: null, level: 'debug' }, linesInto(lines));
 }
 
 function linesInto(lines: string[]): Writable {
