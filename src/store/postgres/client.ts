@@ -188,7 +188,9 @@ export function createDatabase(options: DatabaseOptions): Database {
     load: () => ({ total: pool.totalCount, idle: pool.idleCount, waiting: pool.waitingCount }),
 
     async close(): Promise<void> {
-      await Promise.all([endPool(pool), endPool(control)]);
+      // In this order: a busy connection comes back once its statement has been cancelled, for which a live pool is needed.
+      await endPool(pool);
+      await endPool(control);
     },
   };
 }
