@@ -87,13 +87,16 @@ async function run(
   signal: AbortSignal,
   onEnd: (cleanUp: () => Promise<void>) => void,
 ): Promise<void> {
-  const runtime = systemRuntime(process.env['LOG_LEVEL'] ?? 'warn');
+  const runtime = systemRuntime(logLevel());
   const startedMs = runtime.clock.monotonicMs();
   const { dataDir } = options;
   let note = await usableNote(options);
 
   say(`Starting Postgres and two Redis servers in ${path.relative(process.cwd(), dataDir) || dataDir} …`);
-  const servers = await startServers({ dataDir, fast: false });
+  const servers = await startServers({ dataDir, fast: false }).catch((cause: unknown) => {
+    // What keeps a server from starting is for the user to mend, and its message says how.
+    throw new Refusal(cause instanceof Error ? cause.message : String(cause), { cause });
+  });
   onEnd(() => servers.stop());
   signal.throwIfAborted();
 
@@ -159,7 +162,7 @@ async function configOf(servers: Servers, dataDir: string): Promise<Config> {
     // A sample is written as fast as the machine can, beside its own database.
     DATABASE_STATEMENT_TIMEOUT_MS: String(STATEMENT_TIMEOUT_MS),
     DATABASE_ACQUIRE_TIMEOUT_MS: '5000',
-    LOG_LEVEL: process.env['LOG_LEVEL'] ?? 'warn',
+    LOG_LEVEL: logLevel(),
   });
 }
 
@@ -300,6 +303,11 @@ function optionsFrom(args: readonly string[]): Options {
   }
 }
 
+/** Faults of ours alone: a log between the lines of a table helps nobody. */
+function logLevel(): string {
+  return process.env['LOG_LEVEL'] ?? 'error';
+}
+
 function say(text: string): void {
   process.stdout.write(`${text}\n`);
 }
@@ -307,8 +315,7 @@ function say(text: string): void {
 try {
   process.exitCode = await main();
 } catch (error) {
-  // What is for the user has a name of its own; everything else is our fault and shows where it happened.
-  const isForUser = error instanceof Refusal || (error instanceof Error && error.name === 'DataInUse');
-  console.error(isForUser ? error.message : error);
+  // A refusal is for the user to read; everything else is our fault and shows where it happened.
+  console.error(error instanceof Refusal ? error.message : error);
   process.exitCode = 1;
 }

@@ -70,29 +70,33 @@ export async function seedSample(options: SeedOptions, tools: SeedTools): Promis
   const random = createSeeded(options.seed);
   const graph = buildGraph({ users: options.viewers, seed: options.seed, scale: GRAPH_SCALE });
   const personas = Array.from({ length: options.viewers }, (_, index) => personaOf(index, random));
-  const sample: Sample = { graph, personas, random, shown: pickShown(graph) };
+  const shown = pickShown(graph);
+  const isProtected = personas.map((_, index) => index !== shown && random.chance(PROTECTED_SHARE));
+  const sample: Sample = { graph, personas, isProtected, random, shown };
 
   await putProfiles(sample, tools);
   await follow(sample, tools);
   await importPast(sample, tools);
   await publishLive(sample, tools);
-  return { viewer: nameOf(sample, sample.shown) };
+  return { viewer: nameOf(sample, shown) };
 }
 
 interface Sample {
   readonly graph: FollowGraph;
   readonly personas: readonly Persona[];
+  /** By index: whose posts are for followers alone. */
+  readonly isProtected: readonly boolean[];
   readonly random: Seeded;
   /** Index of the viewer whose page is shown. */
   readonly shown: number;
 }
 
-async function putProfiles({ personas, random, shown }: Sample, tools: SeedTools): Promise<void> {
+async function putProfiles({ personas, isProtected }: Sample, tools: SeedTools): Promise<void> {
   const profiles = personas.map((persona, index) => ({
     authorId: persona.id,
     displayName: persona.displayName,
     bio: persona.bio,
-    protected: index !== shown && random.chance(PROTECTED_SHARE),
+    protected: isProtected[index] === true,
   }));
   await each(profiles, tools, 'profiles', async (profile) => {
     await tools.graph.putAuthor(profile, callOptions(tools));
@@ -165,7 +169,7 @@ async function publishLive(sample: Sample, tools: SeedTools): Promise<void> {
     if (persona === undefined) throw new RangeError(`no persona ${author}`);
     // The first ones are posts, so that the others have something new to answer as well.
     const published = await publishOne(persona, turn < 3 ? 0 : random.fraction(), targets, sample, tools);
-    if (published !== undefined) targets.push(published);
+    if (published !== undefined && sample.isProtected[author] !== true) targets.push(published);
     tools.progress('posts of this minute', turn + 1, total);
   }
 }

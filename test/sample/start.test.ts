@@ -96,8 +96,18 @@ describe('npm start', { timeout: RUN_TIMEOUT_MS }, () => {
     expect(await waitUntilGone(processes, { waitMs: 0 })).toBe(true);
   });
 
-  it('makes a sample anew that a killed start left half done, and ends the servers it left', async () => {
+  it('stops on Ctrl-C while it makes its sample, and leaves nothing running', async () => {
     rmSync(path.join(folder, 'data', 'sample.json'));
+    const run = start();
+    const processes = await run.seen(/profiles: /);
+    run.child.kill('SIGINT');
+    expect(await run.ended, run.lines.join('\n')).toBe(0);
+    expect(run.lines.at(-1)).toBe('Stopped.');
+    expect(existsSync(path.join(folder, 'data', 'sample.json'))).toBe(false);
+    expect(await waitUntilGone(processes, { waitMs: 0 })).toBe(true);
+  });
+
+  it('makes a sample anew that a killed start left half done, and ends the servers it left', async () => {
     const killed = start();
     const left = await killed.seen(/profiles: /);
     killed.child.kill('SIGKILL');
