@@ -7,11 +7,12 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { listDescendants, waitUntilGone } from '../../src/embedded/processes.ts';
-import { eventually } from '../harness/eventually.ts';
 
 const START = path.resolve(import.meta.dirname, '../../src/start.ts');
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const RUN_TIMEOUT_MS = 60_000;
+/** A guard reports that its server has ended, and ends itself a moment after whoever started it. */
+const GUARD_EXIT_MS = 5_000;
 
 interface Run {
   readonly child: ChildProcess;
@@ -74,7 +75,7 @@ describe('npm start', { timeout: RUN_TIMEOUT_MS }, () => {
     const processes = await run.seen(/profiles: /);
     expect(processes.length).toBeGreaterThan(3);
     expect(await run.ended, run.lines.join('\n')).toBe(0);
-    expect(await waitUntilGone(processes, { waitMs: 0 })).toBe(true);
+    expect(await waitUntilGone(processes, { waitMs: GUARD_EXIT_MS })).toBe(true);
 
     const text = run.lines.join('\n');
     expect(text).toMatch(/AUTHOR +AGE +KIND +VISIBILITY +TEXT/);
@@ -93,7 +94,7 @@ describe('npm start', { timeout: RUN_TIMEOUT_MS }, () => {
     expect(run.lines.some((line) => line.includes('profiles:'))).toBe(false);
     run.child.kill('SIGINT');
     expect(await run.ended, run.lines.join('\n')).toBe(0);
-    expect(await waitUntilGone(processes, { waitMs: 0 })).toBe(true);
+    expect(await waitUntilGone(processes, { waitMs: GUARD_EXIT_MS })).toBe(true);
   });
 
   it('stops on Ctrl-C while it makes its sample, and leaves nothing running', async () => {
@@ -104,7 +105,7 @@ describe('npm start', { timeout: RUN_TIMEOUT_MS }, () => {
     expect(await run.ended, run.lines.join('\n')).toBe(0);
     expect(run.lines.at(-1)).toBe('Stopped.');
     expect(existsSync(path.join(folder, 'data', 'sample.json'))).toBe(false);
-    expect(await waitUntilGone(processes, { waitMs: 0 })).toBe(true);
+    expect(await waitUntilGone(processes, { waitMs: GUARD_EXIT_MS })).toBe(true);
   });
 
   it('makes a sample anew that a killed start left half done, and ends the servers it left', async () => {
@@ -117,7 +118,7 @@ describe('npm start', { timeout: RUN_TIMEOUT_MS }, () => {
     expect(await next.ended, next.lines.join('\n')).toBe(0);
     expect(next.lines.join('\n')).toContain('did not finish');
     expect(existsSync(path.join(folder, 'data', 'sample.json'))).toBe(true);
-    await eventually(async () => expect(await waitUntilGone(left, { waitMs: 0 })).toBe(true));
+    expect(await waitUntilGone(left, { waitMs: GUARD_EXIT_MS })).toBe(true);
   });
 
   it('never throws away a folder that it did not make', async () => {
