@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { TributaryError } from '../../src/errors.ts';
 import { Health } from '../../src/gen/grpc/health/v1/health_pb.ts';
 import { TimelineService } from '../../src/gen/tributary/v1/timeline_service_pb.ts';
-import { createMetrics } from '../../src/metrics/metrics.ts';
+import { createMetrics, type Metrics } from '../../src/metrics/metrics.ts';
 import type { ApiKeys } from '../../src/rpc/api-keys.ts';
 import type { Arrival } from '../../src/rpc/arrival.ts';
 import { allowedMs, type CallChain, createCallChain } from '../../src/rpc/call-chain.ts';
@@ -19,11 +19,22 @@ const clock = { nowMs: () => Date.now(), monotonicMs: () => performance.now() };
 const anyKey: ApiKeys = { identify: async () => ({ tenant: TENANT, role: 'service' }), lookups: () => 0 };
 
 function chainWith(
-  options: { readonly apiKeys?: ApiKeys; readonly callsInFlightMax?: number; readonly lines?: string[] } = {},
+  options: {
+    readonly apiKeys?: ApiKeys;
+    readonly callsInFlightMax?: number;
+    readonly lines?: string[];
+    readonly metrics?: Metrics;
+  } = {},
 ): CallChain {
   const limits = { ...testConfig(), callsInFlightMax: options.callsInFlightMax ?? 10 };
   const log = pino({ level: 'debug', base: null }, { write: (line: string) => void options.lines?.push(line) });
-  return createCallChain({ limits, clock, log, metrics: createMetrics(), apiKeys: options.apiKeys ?? anyKey });
+  return createCallChain({
+    limits,
+    clock,
+    log,
+    metrics: options.metrics ?? createMetrics(),
+    apiKeys: options.apiKeys ?? anyKey,
+  });
 }
 
 function arrival(facts: Partial<Arrival> = {}): Arrival {
@@ -168,6 +179,20 @@ describe('a call', () => {
       requestId: 'r1',
       err: { message: 'SELECT secret FROM api_keys' },
     });
+  });
+
+  it('of 51 ms is measured as 0.051 s, once, under its method', async () => {
+    const metrics = createMetrics();
+    const call = chainWith({ metrics })
+      .unary(deaf, arrival({ timeoutMs: 51 }), wire)
+      .catch(() => undefined);
+    await vi.advanceTimersByTimeAsync(51);
+    await call;
+    const labels = 'method="tributary.v1.TimelineService/GetHomeHead",outcome="failed"';
+    const { body } = await metrics.exposition();
+    expect(body).toContain(`tributary_rpc_seconds_bucket{le="0.05",${labels}} 0\n`);
+    expect(body).toContain(`tributary_rpc_seconds_bucket{le="0.1",${labels}} 1\n`);
+    expect(body).toContain(`tributary_rpc_seconds_sum{${labels}} 0.051\n`);
   });
 
   it('with bytes that are no message is the fault of its caller', async () => {

@@ -94,7 +94,7 @@ describe('the HTTP port', () => {
 
 describe('a connection that has reached its greatest age', () => {
   it('is told to go, on both ports and in both versions, and its call is still answered', async () => {
-    const aged = await startDoor({ env: { CONNECTION_AGE_MAX_MS: '1000' } });
+    const aged = await startDoor({ env: { CONNECTION_AGE_MAX_MS: '1000', DRAIN_TIMEOUT_MS: '60000' } });
     const sessions = [aged.grpcPort, aged.httpPort].map((port) => connectHttp2(`http://127.0.0.1:${port}`));
     const http1 = await open(aged.httpPort);
     const farewells = sessions.map((session) => once(session, 'goaway'));
