@@ -11,11 +11,12 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { TributaryError } from '../../src/errors.ts';
 import type { PostView } from '../../src/read/page.ts';
 import type { PostId, UserId } from '../../src/timeline/ids.ts';
+import { LIMITS } from '../../src/timeline/limits.ts';
 import { type ModerationState, VISIBILITIES } from '../../src/timeline/post.ts';
 import { startTestService, type TestService, type TestTenant, userId } from '../harness/service.ts';
 import { type ReadPage, walkNewer, walkOlder } from '../harness/walk.ts';
 
-const RUNS = Number(process.env['TRIBUTARY_PROPERTY_RUNS'] ?? 30);
+const RUNS = Number(process.env['TRIBUTARY_PROPERTY_RUNS'] ?? 50);
 const SEED = process.env['TRIBUTARY_PROPERTY_SEED'];
 const STEPS = { minLength: 60, maxLength: 140 };
 const PAGE_SIZES = [1, 2, 50] as const;
@@ -232,6 +233,12 @@ function homePages(world: World, viewer: UserId, pageSize: number, seen?: (view:
     const page = await service.service.flows.home.page(world.tenant.call(), { viewer, pageSize, pageToken });
     expect(page.completeness).toBe('complete');
     for (const view of page.views) seen?.(view);
+    // Profiles of whom the page shows, and of nobody who is hidden behind it.
+    const shown = page.views
+      .flatMap((view) => [view.post, view.replyTo, view.repostOf])
+      .map((post) => post?.meta.author);
+    for (const author of page.authors.keys())
+      assert.ok(shown.includes(author), `a profile of ${author}, who is not on the page`);
     return {
       ids: page.views.map((view) => String(view.post.meta.postId)),
       nextPageToken: page.nextPageToken,
@@ -307,7 +314,12 @@ async function readNewer(world: World, nth: number, pageSize: number): Promise<v
   if (!head) return;
   await atOneMoment(async () => {
     const { home } = await world.tenant.oracle(head.viewer);
+    const { newCount } = await service.service.flows.home.head(world.tenant.call(), {
+      viewer: head.viewer,
+      sinceToken: head.token,
+    });
     const walk = await walkNewer(head.token, homePages(world, head.viewer, pageSize), { pageSize });
+    assert.equal(newCount, Math.min(walk.ids.length, LIMITS.newCountMax), `count of newer entries of ${head.viewer}`);
     const newest = [...head.shown].reduce((most, id) => (BigInt(id) > most ? BigInt(id) : most), 0n);
     const given = new Set(walk.ids);
     const missing = home.filter((id) => BigInt(id) > newest && !head.shown.has(id) && !given.has(id));
