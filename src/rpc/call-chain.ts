@@ -154,8 +154,7 @@ export function createCallChain(parts: {
         record(method, arrival, tenant === undefined ? {} : { tenant });
         return answer;
       } catch (thrown) {
-        // Once the signal has aborted, its reason is the answer, whatever the handler made of it.
-        const error = asTributaryError(open?.signal.aborted === true ? open.signal.reason : thrown);
+        const error = asTributaryError(thrown);
         record(method, arrival, tenant === undefined ? { error } : { error, tenant });
         throw error;
       } finally {
@@ -186,7 +185,7 @@ export function createCallChain(parts: {
           yield next.value;
         }
       } catch (thrown) {
-        failure = asTributaryError(open?.signal.aborted === true ? open.signal.reason : thrown);
+        failure = asTributaryError(thrown);
         throw failure;
       } finally {
         if (open !== undefined) {

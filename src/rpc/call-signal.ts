@@ -33,8 +33,9 @@ export function openCallSignal(options: {
   function end(error: TributaryError): void {
     if (!open) return;
     close();
-    controller.abort(error);
+    // First, so that what a handler makes of its aborted signal always comes second.
     reject(error);
+    controller.abort(error);
   }
   function onLeft(): void {
     end(new TributaryError('CALL_CANCELLED', { message: 'the caller left' }));

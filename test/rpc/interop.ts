@@ -94,7 +94,7 @@ export function describeInterop(target: InteropTarget): void {
       await client.unary(getHomeTimeline, { viewerId: 'interop' }, { headers });
     });
 
-    it('answers with a message of several hundred kilobytes whole', async () => {
+    it('carries 5,000 code points outside the basic plane whole', async () => {
       const request = { authorId: 'interop', text: '🌊'.repeat(5_000) };
       const { message } = await client.unary(publishPost, request, { headers });
       expect(message.post?.text).toBe(request.text);

@@ -114,8 +114,11 @@ describe('a stop', () => {
 
   it('follows a start that failed, so that neither port stays open', async () => {
     const first = await startDoor();
-    const taken = startDoor({ env: { TRIBUTARY_HTTP_PORT: String(first.httpPort) } });
-    await expect(taken).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    const second = await startDoor();
+    await second.frontDoor.stop();
+    const env = { TRIBUTARY_GRPC_PORT: String(second.grpcPort), TRIBUTARY_HTTP_PORT: String(first.httpPort) };
+    await expect(startDoor({ env })).rejects.toMatchObject({ code: 'EADDRINUSE' });
+    await expect(tcp(second.grpcPort, '')).rejects.toMatchObject({ code: 'ECONNREFUSED' });
     await first.frontDoor.stop();
   });
 });
