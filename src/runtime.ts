@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { type Logger, pino } from 'pino';
+import { TributaryError } from './errors.ts';
 import type { TenantId } from './timeline/ids.ts';
 
 export interface Clock {
@@ -55,6 +56,35 @@ export function after(ms: number, task: () => void): () => void {
   const timer = setTimeout(task, Math.min(Math.max(ms, 0), TIMER_MAX_MS));
   timer.unref();
   return () => clearTimeout(timer);
+}
+
+/** What the work resolves to, or the reason of the abort as soon as that comes; `onAbort` then looks after the work. */
+export function untilAborted<Result>(
+  work: Promise<Result>,
+  signal: AbortSignal,
+  onAbort: () => void = () => undefined,
+): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      onAbort();
+      reject(abortError(signal));
+    };
+    if (signal.aborted) abort();
+    else signal.addEventListener('abort', abort, { once: true });
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}
+
+export function throwIfAborted(signal: AbortSignal): void {
+  if (signal.aborted) throw abortError(signal);
+}
+
+/** The reason of an abort as one of ours. */
+export function abortError(signal: AbortSignal): TributaryError {
+  const reason: unknown = signal.reason;
+  if (reason instanceof TributaryError) return reason;
+  const timedOut = reason instanceof Error && reason.name === 'TimeoutError';
+  return new TributaryError(timedOut ? 'DEADLINE_EXCEEDED' : 'CALL_CANCELLED', { cause: reason });
 }
 
 /** JSON lines on stdout. Keys that may hold secrets are struck out wherever they appear one level down. */

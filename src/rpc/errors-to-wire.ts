@@ -49,6 +49,7 @@ export function codeOf(reason: Reason): CodeName {
     case 'UNKNOWN_METHOD':
       return 'UNIMPLEMENTED';
     case 'DATABASE_UNAVAILABLE':
+    case 'CACHE_UNAVAILABLE':
     case 'ID_LEASE_UNAVAILABLE':
     case 'OVERLOADED':
     case 'SHUTTING_DOWN':
@@ -94,6 +95,7 @@ function messageOf(error: TributaryError): string {
     case 'INTERNAL':
       return 'internal error';
     case 'DATABASE_UNAVAILABLE':
+    case 'CACHE_UNAVAILABLE':
       return 'the database cannot be reached now';
     case 'ID_LEASE_UNAVAILABLE':
       return 'no post ID can be minted now';

@@ -7,7 +7,7 @@
  */
 import { DatabaseError, type Pool, type PoolClient, default as pg } from 'pg';
 import { TributaryError } from '../../errors.ts';
-import { after } from '../../runtime.ts';
+import { after, throwIfAborted, untilAborted } from '../../runtime.ts';
 
 export interface Statement {
   /** Name under which each connection prepares the text once; one name for one text. */
@@ -250,29 +250,6 @@ function exactInteger(text: string): number {
 
 function processIdOf(client: PoolClient): number {
   return (client as unknown as { processID: number }).processID;
-}
-
-/** What the work resolves to, or the reason of the abort as soon as that comes; `onAbort` then looks after the work. */
-function untilAborted<Result>(work: Promise<Result>, signal: AbortSignal, onAbort: () => void): Promise<Result> {
-  return new Promise((resolve, reject) => {
-    const abort = (): void => {
-      onAbort();
-      reject(abortError(signal));
-    };
-    signal.addEventListener('abort', abort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
-  });
-}
-
-function throwIfAborted(signal: AbortSignal): void {
-  if (signal.aborted) throw abortError(signal);
-}
-
-function abortError(signal: AbortSignal): TributaryError {
-  const reason: unknown = signal.reason;
-  if (reason instanceof TributaryError) return reason;
-  const timedOut = reason instanceof Error && reason.name === 'TimeoutError';
-  return new TributaryError(timedOut ? 'DEADLINE_EXCEEDED' : 'CALL_CANCELLED', { cause: reason });
 }
 
 function asError(error: unknown): Error {

@@ -1,0 +1,115 @@
+/** Owns how facts are written in Redis: `v` and short text. A value that does not read as one is treated as not there. */
+import { type PostId, postIdFrom, type UserId } from '../../timeline/ids.ts';
+import {
+  AUTHOR_STATES,
+  MODERATION_STATES,
+  type PostMeta,
+  type PostRef,
+  type Relation,
+  VISIBILITIES,
+} from '../../timeline/post.ts';
+import type { AuthorFact } from './facts.ts';
+
+/** `v`, then follows, blocks, blocked by as 0 or 1, then the end of the mute in ms, `inf` or nothing. The clean-up script reads the first two characters. */
+export function encodeRelation(relation: Relation): string {
+  const bit = (flag: boolean): string => (flag ? '1' : '0');
+  const until = relation.mutedUntilMs;
+  const mute = until === undefined ? '' : Number.isFinite(until) ? String(until) : 'inf';
+  return `v${bit(relation.follows)}${bit(relation.blocks)}${bit(relation.blockedBy)}${mute}`;
+}
+
+export function decodeRelation(text: string): Relation | undefined {
+  const match = /^v([01])([01])([01])(inf|\d{1,16})?$/.exec(text);
+  if (!match) return undefined;
+  const [, follows, blocks, blockedBy, mute] = match;
+  return {
+    follows: follows === '1',
+    blocks: blocks === '1',
+    blockedBy: blockedBy === '1',
+    ...(mute !== undefined && { mutedUntilMs: mute === 'inf' ? Number.POSITIVE_INFINITY : Number(mute) }),
+  };
+}
+
+/** `v` and a JSON list; enumerations by their place. */
+export function encodeMeta(meta: PostMeta): string {
+  const ref = (target: PostRef | undefined): readonly (number | string)[] =>
+    target ? [target.postId, target.author] : [];
+  return `v${JSON.stringify([
+    meta.author,
+    VISIBILITIES.indexOf(meta.visibility),
+    MODERATION_STATES.indexOf(meta.moderation),
+    meta.deleted ? 1 : 0,
+    meta.plainRepost ? 1 : 0,
+    meta.metaVersion,
+    meta.bodyVersion,
+    ref(meta.replyTo),
+    ref(meta.repostOf),
+  ])}`;
+}
+
+export function decodeMeta(text: string, postId: PostId): PostMeta | undefined {
+  const fields = listIn(text);
+  if (fields?.length !== 9) return undefined;
+  const [author, visibility, moderation, deleted, plainRepost, metaVersion, bodyVersion, replyTo, repostOf] = fields;
+  const visible = typeof visibility === 'number' ? VISIBILITIES[visibility] : undefined;
+  const moderated = typeof moderation === 'number' ? MODERATION_STATES[moderation] : undefined;
+  if (
+    typeof author !== 'string' ||
+    !visible ||
+    !moderated ||
+    typeof metaVersion !== 'number' ||
+    typeof bodyVersion !== 'number'
+  )
+    return undefined;
+  const reply = refIn(replyTo);
+  const repost = refIn(repostOf);
+  // A part that does not read must spoil the whole: a target that went missing would hide nothing any more.
+  if (reply === 'unreadable' || repost === 'unreadable' || !isBit(deleted) || !isBit(plainRepost)) return undefined;
+  return {
+    postId,
+    author: author as UserId,
+    visibility: visible,
+    moderation: moderated,
+    deleted: deleted === 1,
+    plainRepost: plainRepost === 1,
+    metaVersion,
+    bodyVersion,
+    ...(reply && { replyTo: reply }),
+    ...(repost && { repostOf: repost }),
+  };
+}
+
+export function encodeAuthor({ state, profileVersion }: AuthorFact): string {
+  return `v${JSON.stringify([AUTHOR_STATES.indexOf(state.lifecycle), state.protected ? 1 : 0, profileVersion])}`;
+}
+
+export function decodeAuthor(text: string): AuthorFact | undefined {
+  const fields = listIn(text);
+  if (fields?.length !== 3) return undefined;
+  const [lifecycle, isProtected, profileVersion] = fields;
+  const state = typeof lifecycle === 'number' ? AUTHOR_STATES[lifecycle] : undefined;
+  if (!state || !isBit(isProtected) || typeof profileVersion !== 'number') return undefined;
+  return { state: { lifecycle: state, protected: isProtected === 1 }, profileVersion };
+}
+
+function listIn(text: string): readonly unknown[] | undefined {
+  try {
+    const value: unknown = JSON.parse(text.slice(1));
+    return Array.isArray(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function refIn(value: unknown): PostRef | undefined | 'unreadable' {
+  if (!Array.isArray(value)) return 'unreadable';
+  if (value.length === 0) return undefined;
+  const [postId, author] = value as readonly unknown[];
+  if (value.length !== 2 || !Number.isSafeInteger(postId) || Number(postId) < 1 || typeof author !== 'string')
+    return 'unreadable';
+  return { postId: postIdFrom(Number(postId)), author: author as UserId };
+}
+
+function isBit(value: unknown): boolean {
+  return value === 0 || value === 1;
+}

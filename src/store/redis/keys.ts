@@ -1,0 +1,92 @@
+/**
+ * Owns the names of all keys in the cache Redis and how batches of keys become calls.
+ *
+ * Every key carries a shard tag in braces, so that on Redis Cluster all keys of one viewer (and of one post, and of one author) live in one slot
+ * and a script may touch several of them. Shards are many fewer than slots; their tags are searched so that shard i falls into the i-th
+ * part of the 16,384 slots, which spreads any number of masters evenly.
+ */
+import { crc32 } from 'node:zlib';
+import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
+
+const SLOTS = 16_384;
+
+/** Keys of one call at most: a script of 1,000 keys holds Redis for some 17 ms, of 128 for about one. */
+export const KEYS_PER_CALL_MAX = 128;
+
+export interface Keys {
+  /** Home timeline of a viewer: a sorted set. */
+  timeline(tenant: TenantId, viewer: UserId): string;
+  /** Relations of a viewer: a hash by author. */
+  relations(tenant: TenantId, viewer: UserId): string;
+  /** Mutable facts of a post. */
+  postMeta(tenant: TenantId, postId: PostId): string;
+  /** State of an author. */
+  authorState(tenant: TenantId, author: UserId): string;
+  /** Body of a post under one version: immutable. */
+  postBody(tenant: TenantId, postId: PostId, bodyVersion: number): string;
+  /** Profile of an author under one version: immutable. */
+  authorProfile(tenant: TenantId, author: UserId, profileVersion: number): string;
+}
+
+/** `shards`: fixed at birth; another number is a cold cache. 1 to 16,384. */
+export function createKeys(shards: number): Keys {
+  const tags = Array.from({ length: shards }, (_, shard) => tagInRange(shard, shards));
+  const tagOf = (tenant: TenantId, id: string): string => tags[crc32(`${tenant}:${id}`) % shards] as string;
+  return {
+    timeline: (tenant, viewer) => `tl:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,
+    relations: (tenant, viewer) => `rel:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,
+    postMeta: (tenant, postId) => `pm:${tagOf(tenant, String(postId))}:${tenant}:${postId}`,
+    authorState: (tenant, author) => `am:${tagOf(tenant, author)}:${tenant}:${author}`,
+    postBody: (tenant, postId, bodyVersion) => `pb:${tagOf(tenant, String(postId))}:${tenant}:${postId}:${bodyVersion}`,
+    authorProfile: (tenant, author, profileVersion) =>
+      `ap:${tagOf(tenant, author)}:${tenant}:${author}:${profileVersion}`,
+  };
+}
+
+/** The slot of a key on Redis Cluster: CRC-16/XMODEM of what stands in its first braces, else of the key, modulo 16,384. */
+export function slotOf(key: string): number {
+  const open = key.indexOf('{');
+  const close = open < 0 ? -1 : key.indexOf('}', open + 1);
+  return crc16(close > open + 1 ? key.slice(open + 1, close) : key) % SLOTS;
+}
+
+/**
+ * Cuts a batch into calls: by count alone on one server, by slot on a cluster. Answers groups of indexes into `keys`.
+ */
+export function groupKeys(
+  keys: readonly string[],
+  options: { readonly cluster: boolean },
+): readonly (readonly number[])[] {
+  const open = new Map<number, number[]>();
+  const groups: number[][] = [];
+  keys.forEach((key, index) => {
+    const slot = options.cluster ? slotOf(key) : 0;
+    let group = open.get(slot);
+    if (!group || group.length === KEYS_PER_CALL_MAX) {
+      group = [];
+      open.set(slot, group);
+      groups.push(group);
+    }
+    group.push(index);
+  });
+  return groups;
+}
+
+function tagInRange(shard: number, shards: number): string {
+  const low = Math.floor((shard * SLOTS) / shards);
+  const high = Math.floor(((shard + 1) * SLOTS) / shards);
+  for (let attempt = 0; ; attempt += 1) {
+    const tag = attempt === 0 ? `s${shard}` : `s${shard}.${attempt}`;
+    const slot = crc16(tag) % SLOTS;
+    if (slot >= low && slot < high) return `{${tag}}`;
+  }
+}
+
+function crc16(text: string): number {
+  let crc = 0;
+  for (let index = 0; index < text.length; index += 1) {
+    crc ^= text.charCodeAt(index) << 8;
+    for (let bit = 0; bit < 8; bit += 1) crc = crc & 0x8000 ? ((crc << 1) ^ 0x1021) & 0xffff : (crc << 1) & 0xffff;
+  }
+  return crc;
+}

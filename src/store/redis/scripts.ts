@@ -1,0 +1,205 @@
+/**
+ * Owns the scripts that run inside Redis. Each says which race it closes. All keys of one call share a slot, or the call has one key.
+ *
+ * A timeline is one sorted set: entries are post IDs under −ID, so the newest come first; the state is one more member under +floor, so it
+ * comes last. `r`: READY, complete above the floor. `b<token>:<ms>`: BUILDING since that millisecond of Redis' clock; takes pushes, is not complete; its score is
+ * the newest ID trimmed meanwhile. No key: ABSENT. State and entries are one key, so they are evicted together.
+ */
+
+/** Entries beyond the cap that a timeline may hold before it is trimmed back to the cap. */
+export const TRIM_STRIDE = 64;
+
+/**
+ * Shared by the scripts that add. Trims before the set could outgrow its listpack, which it would never get back into, and moves the floor up to
+ * the newest entry trimmed. Answers: 0 no such timeline, 1 added, 2 there already, 3 at or below the floor.
+ */
+const ADD = `
+local function add(key, member, floor, id, cap, stride)
+  if tonumber(id) <= floor then return 3, floor end
+  local entries = redis.call('ZCARD', key) - 1
+  if entries >= cap + stride then
+    local cut = redis.call('ZRANGE', key, cap, cap)[1]
+    redis.call('ZREMRANGEBYRANK', key, cap, entries - 1)
+    floor = tonumber(cut)
+    redis.call('ZADD', key, 'XX', cut, member)
+    if tonumber(id) <= floor then return 3, floor end
+  end
+  return 2 - redis.call('ZADD', key, 'NX', '-' .. id, id), floor
+end
+`;
+
+/**
+ * KEYS: timelines. ARGV: post ID, cap, stride. Never creates a key: a list that was lost must not come back with one entry and look whole.
+ */
+export const PUSH = `${ADD}
+local cap, stride = tonumber(ARGV[2]), tonumber(ARGV[3])
+local out = {}
+for i, key in ipairs(KEYS) do
+  local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if state[1] then out[i] = add(key, state[1], tonumber(state[2]), ARGV[1], cap, stride) else out[i] = 0 end
+end
+return out
+`;
+
+/**
+ * KEYS: one timeline. ARGV: token, lease in ms, life in ms. Only one rebuild runs: a running one is left alone until its lease is over. Answers 'won', 'busy' or 'ready'.
+ */
+export const BEGIN = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+local floor = '0'
+if state[1] then
+  if state[1] == 'r' then return 'ready' end
+  local since = tonumber(string.match(state[1], ':(%d+)$'))
+  if now - since < tonumber(ARGV[2]) then return 'busy' end
+  redis.call('ZREM', KEYS[1], state[1])
+  floor = state[2]
+end
+redis.call('ZADD', KEYS[1], floor, 'b' .. ARGV[1] .. ':' .. string.format('%d', now))
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 'won'
+`;
+
+/**
+ * KEYS: one timeline. ARGV: token ('' for any state), cap, stride, IDs. Adds older posts to a timeline that is still the one meant: a rebuild whose
+ * token is gone adds nothing. Answers -1 where there is no such timeline, else how many were added.
+ */
+export const ADD_OLDER = `${ADD}
+local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+if not state[1] then return -1 end
+if ARGV[1] ~= '' and string.sub(state[1], 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return -1 end
+local cap, stride = tonumber(ARGV[2]), tonumber(ARGV[3])
+local floor, added = tonumber(state[2]), 0
+for i = 4, #ARGV do
+  local result
+  result, floor = add(KEYS[1], state[1], floor, ARGV[i], cap, stride)
+  if result == 1 then added = added + 1 end
+end
+return added
+`;
+
+/** Raises the floor and drops what lies at or below it: a list never claims what it does not hold. */
+const RAISE = `
+local function raise(key, member, floor)
+  redis.call('ZADD', key, 'XX', floor, member)
+  redis.call('ZREMRANGEBYSCORE', key, '-' .. floor, '(0')
+end
+`;
+
+/**
+ * KEYS: one timeline. ARGV: token, floor of the snapshot, life in ms. READY only if the token is still there: whatever deleted the key meanwhile wins. Answers 1 or 0.
+ */
+export const COMMIT = `${RAISE}
+local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+if not state[1] or string.sub(state[1], 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return 0 end
+local floor = ARGV[2]
+if tonumber(state[2]) > tonumber(floor) then floor = string.format('%.0f', tonumber(state[2])) end
+redis.call('ZREM', KEYS[1], state[1])
+redis.call('ZADD', KEYS[1], floor, 'r')
+if floor ~= '0' then raise(KEYS[1], 'r', floor) end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 1
+`;
+
+/** KEYS: one timeline. ARGV: floor. For a backfill that stopped before it reached the floor. Answers 1 where there is such a timeline. */
+export const RAISE_FLOOR = `${RAISE}
+local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+if not state[1] then return 0 end
+if tonumber(ARGV[1]) > tonumber(state[2]) then raise(KEYS[1], state[1], ARGV[1]) end
+return 1
+`;
+
+/**
+ * KEYS: one timeline. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. State and entries are read in one moment. An unread timeline expires; a
+ * read lengthens its life, not oftener than the renewal. Answers state member, floor, then IDs; nothing where there is no key.
+ */
+export const PAGE = `
+local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
+if not state[1] then return {} end
+local ids
+if ARGV[1] == 'older' then
+  ids = redis.call('ZRANGE', KEYS[1], '-' .. ARGV[2], '(0', 'BYSCORE', 'LIMIT', 0, ARGV[3])
+else
+  ids = redis.call('ZRANGE', KEYS[1], '(-' .. ARGV[2], '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, ARGV[3])
+end
+if state[1] == 'r' and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[5]) then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
+local out = {state[1], string.format('%.0f', tonumber(state[2]))}
+for i = 1, #ids do out[i + 2] = ids[i] end
+return out
+`;
+
+/**
+ * KEYS: timeline, relations of its viewer. ARGV: author, IDs. Takes an author's entries away only while the cached relation says, in this same moment, that the viewer does not
+ * follow: a new follow deletes that fact first and backfills after, so this cannot take what the backfill brought. Answers how many went, -1 without the fact.
+ */
+export const CLEAN_AUTHOR = `
+local relation = redis.call('HGET', KEYS[2], ARGV[1])
+if not relation or string.sub(relation, 1, 2) ~= 'v0' then return -1 end
+local gone = 0
+for i = 2, #ARGV do gone = gone + redis.call('ZREM', KEYS[1], ARGV[i]) end
+return gone
+`;
+
+/**
+ * Lease fill. KEYS: facts kept as strings. ARGV: token, its life in ms. A miss leaves the reader's token, which is the right to store; whatever deletes the key takes the right away.
+ * Answers for each key: the value, '' for "load it, the token is yours", '~' for "somebody else loads it".
+ */
+export const LEASE_GET = `
+local out = {}
+for i, key in ipairs(KEYS) do
+  local value = redis.call('GET', key)
+  if not value then
+    redis.call('SET', key, 't' .. ARGV[1], 'PX', ARGV[2])
+    out[i] = ''
+  elseif string.sub(value, 1, 1) == 't' then out[i] = '~'
+  else out[i] = value end
+end
+return out
+`;
+
+/** KEYS: facts. ARGV: token, life in ms, values. Stores a value only where the token still stands: a load that began before a change cannot put the past back. Answers 1 or 0 for each. */
+export const LEASE_FILL = `
+local out = {}
+for i, key in ipairs(KEYS) do
+  if redis.call('GET', key) == 't' .. ARGV[1] then
+    redis.call('SET', key, ARGV[i + 2], 'PX', ARGV[2])
+    out[i] = 1
+  else out[i] = 0 end
+end
+return out
+`;
+
+/** The same for the fields of one hash. KEYS: the hash. ARGV: token, its life in ms, life of the hash in ms, fields. A token carries its own end, since fields have no life of their own. */
+export const LEASE_GET_FIELDS = `
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local token = 't' .. ARGV[1] .. ':' .. string.format('%d', now + ARGV[2])
+local fresh = redis.call('EXISTS', KEYS[1]) == 0
+local out = {}
+for i = 4, #ARGV do
+  local value = redis.call('HGET', KEYS[1], ARGV[i])
+  if value and string.sub(value, 1, 1) == 't' and tonumber(string.match(value, ':(%d+)$')) <= now then value = false end
+  if not value then
+    redis.call('HSET', KEYS[1], ARGV[i], token)
+    out[i - 3] = ''
+  elseif string.sub(value, 1, 1) == 't' then out[i - 3] = '~'
+  else out[i - 3] = value end
+end
+if fresh then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+return out
+`;
+
+/** KEYS: the hash. ARGV: token, then field and value by turns. Answers 1 or 0 for each field. */
+export const LEASE_FILL_FIELDS = `
+local own = 't' .. ARGV[1] .. ':'
+local out = {}
+for i = 2, #ARGV, 2 do
+  local value = redis.call('HGET', KEYS[1], ARGV[i])
+  if value and string.sub(value, 1, #own) == own then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+    out[#out + 1] = 1
+  else out[#out + 1] = 0 end
+end
+return out
+`;
