@@ -12,10 +12,14 @@ const milliseconds = (min: number, max: number, preset: number) =>
   z.coerce.number().int().min(min).max(max).default(preset);
 const count = milliseconds;
 
+function allRedisUrls(text: string): boolean {
+  return text.split(',').every((url) => z.url({ protocol: /^rediss?$/ }).safeParse(url.trim()).success);
+}
+
 const environment = z.object({
   TRIBUTARY_ROLE: z.enum(ROLES).default('all'),
   DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/ }),
-  REDIS_CACHE_URL: z.url({ protocol: /^rediss?$/ }),
+  REDIS_CACHE_URL: z.string().refine(allRedisUrls, 'must be redis:// or rediss:// addresses, separated by commas'),
   REDIS_QUEUE_URL: z.url({ protocol: /^rediss?$/ }),
   TRIBUTARY_HOST: z.string().min(1).default('0.0.0.0'),
   TRIBUTARY_GRPC_PORT: port.default(50_051),
@@ -39,6 +43,21 @@ const environment = z.object({
   CONNECTION_AGE_MAX_MS: milliseconds(1_000, 86_400_000, 300_000),
   API_KEY_CACHE_MS: milliseconds(0, 600_000, 10_000),
   FOLLOWS_MAX: count(1, 100_000, 5_000),
+  REDIS_CACHE_CLUSTER: z.stringbool().default(false),
+  CACHE_COMMAND_TIMEOUT_MS: milliseconds(10, 60_000, 250),
+  CACHE_CONNECT_TIMEOUT_MS: milliseconds(10, 60_000, 1_000),
+  TIMELINE_SHARDS: count(1, 16_384, 256),
+  TIMELINE_CAP: count(2, 2_000, 800),
+  TIMELINE_TRIM_STRIDE: count(1, 1_000, 64),
+  TIMELINE_LIFE_MS: milliseconds(1_000, 31_536_000_000, 2_592_000_000),
+  FACT_LIFE_MS: milliseconds(100, 86_400_000, 3_600_000),
+  REBUILD_LEASE_MS: milliseconds(100, 60_000, 5_000),
+  REBUILD_WAIT_MS: milliseconds(0, 10_000, 250),
+  REBUILDS_MAX: count(1, 1_000, 8),
+  FANOUT_FOLLOWER_PAGE: count(1, 10_000, 2_000),
+  FANOUT_CONCURRENCY: count(1, 1_000, 4),
+  FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),
+  RELAY_EVERY_MS: milliseconds(10, 60_000, 500),
   LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
 });
 
@@ -77,6 +96,43 @@ export interface Config {
   /** How long a revoked API key may go on working in a process that knew it. */
   readonly apiKeyCacheMs: number;
   readonly followsMax: number;
+  readonly cache: {
+    /** Whether REDIS_CACHE_URL (several addresses, separated by commas, are taken) is a Redis Cluster. */
+    readonly urls: readonly string[];
+    readonly cluster: boolean;
+    readonly commandTimeoutMs: number;
+    readonly connectTimeoutMs: number;
+    /** Life of a cached fact: a bound on the harm of what nobody thought of. */
+    readonly factLifeMs: number;
+  };
+  readonly timeline: {
+    /** Fixed at birth: another number is a cold cache. */
+    readonly shards: number;
+    /** Entries that a trimmed timeline keeps. */
+    readonly cap: number;
+    /** Entries beyond the cap before it is trimmed. */
+    readonly stride: number;
+    /** How long an unread timeline lives. */
+    readonly lifeMs: number;
+  };
+  readonly rebuild: {
+    /** How long a rebuild keeps others from starting one: longer than one takes. */
+    readonly leaseMs: number;
+    /** How long a reader waits for another's rebuild before it is served a page marked PARTIAL. */
+    readonly waitMs: number;
+    /** Rebuilds of one process at once: they are what Postgres must be protected from. */
+    readonly concurrencyMax: number;
+  };
+  readonly fanout: {
+    /** Followers read from Postgres at once. */
+    readonly followerPage: number;
+    /** Jobs of one process at once. */
+    readonly concurrency: number;
+    /** How long a worker may go without a checkpoint before its job is given to another. */
+    readonly leaseMs: number;
+    /** Pause between two looks at the outbox, where nobody nudges. */
+    readonly relayEveryMs: number;
+  };
   readonly logLevel: string;
 }
 
@@ -124,6 +180,30 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
     connectionAgeMaxMs: value.CONNECTION_AGE_MAX_MS,
     apiKeyCacheMs: value.API_KEY_CACHE_MS,
     followsMax: value.FOLLOWS_MAX,
+    cache: Object.freeze({
+      urls: Object.freeze(value.REDIS_CACHE_URL.split(',').map((url) => url.trim())),
+      cluster: value.REDIS_CACHE_CLUSTER,
+      commandTimeoutMs: value.CACHE_COMMAND_TIMEOUT_MS,
+      connectTimeoutMs: value.CACHE_CONNECT_TIMEOUT_MS,
+      factLifeMs: value.FACT_LIFE_MS,
+    }),
+    timeline: Object.freeze({
+      shards: value.TIMELINE_SHARDS,
+      cap: value.TIMELINE_CAP,
+      stride: value.TIMELINE_TRIM_STRIDE,
+      lifeMs: value.TIMELINE_LIFE_MS,
+    }),
+    rebuild: Object.freeze({
+      leaseMs: value.REBUILD_LEASE_MS,
+      waitMs: value.REBUILD_WAIT_MS,
+      concurrencyMax: value.REBUILDS_MAX,
+    }),
+    fanout: Object.freeze({
+      followerPage: value.FANOUT_FOLLOWER_PAGE,
+      concurrency: value.FANOUT_CONCURRENCY,
+      leaseMs: value.FANOUT_LEASE_MS,
+      relayEveryMs: value.RELAY_EVERY_MS,
+    }),
     logLevel: value.LOG_LEVEL,
   });
 }
@@ -133,7 +213,8 @@ export function redacted(config: Config): Record<string, unknown> {
   return {
     ...config,
     databaseUrl: withoutPassword(config.databaseUrl),
-    redisCacheUrl: withoutPassword(config.redisCacheUrl),
+    redisCacheUrl: config.cache.urls.map(withoutPassword).join(','),
+    cache: { ...config.cache, urls: config.cache.urls.map(withoutPassword) },
     redisQueueUrl: withoutPassword(config.redisQueueUrl),
     pageTokenKeys: `${config.pageTokenKeys.length} key(s)`,
   };
