@@ -9,7 +9,7 @@
  *
  * Deleted posts are left out because nobody is ever shown one; every other decision belongs to visibility.
  */
-import type { TenantId, UserId } from '../../timeline/ids.ts';
+import { POST_ID_MAX, type PostId, postIdFrom, type TenantId, type UserId } from '../../timeline/ids.ts';
 import type { Database, Statement } from './client.ts';
 import { type LoadedPosts, type LoadedRow, loadedFrom, withTargets } from './post-rows.ts';
 
@@ -39,15 +39,24 @@ interface Direction {
   readonly farEnd: number;
 }
 
-function homeStatement({ name, beyond, further, upTo, order, furthest, farEnd }: Direction): Statement {
-  return {
-    name,
-    text: withTargets(
-      `probed AS MATERIALIZED (
+function homeStatement(direction: Direction): Statement {
+  return { name: direction.name, text: withTargets(pageCtes(direction, STANDING), direction.order) };
+}
+
+/** Posts that somebody may be shown, and posts that somebody but their author may be shown: the latter belong on others' timelines. */
+const STANDING = 'posts.deleted_at IS NULL';
+const ELIGIBLE = `${STANDING} AND posts.moderation <> 'hidden' AND posts.visibility <> 'private'`;
+
+/** CTEs that end in `page (post_id, author_id)`. */
+function pageCtes(
+  { beyond, further, upTo, order, furthest, farEnd }: Omit<Direction, 'name'>,
+  eligible: string,
+): string {
+  return `probed AS MATERIALIZED (
   SELECT p.post_id, p.author_id
   FROM follows f CROSS JOIN LATERAL (
     SELECT posts.post_id, posts.author_id FROM posts
-    WHERE posts.tenant_id = $1 AND posts.author_id = f.followee_id AND posts.post_id ${beyond} $3 AND posts.deleted_at IS NULL
+    WHERE posts.tenant_id = $1 AND posts.author_id = f.followee_id AND posts.post_id ${beyond} $3 AND ${eligible}
     ORDER BY posts.post_id ${order} LIMIT ${PROBE}
   ) p
   WHERE f.tenant_id = $1 AND f.follower_id = $2 AND f.ended_at IS NULL
@@ -66,7 +75,7 @@ followed AS (
   FROM prolific CROSS JOIN LATERAL (
     SELECT posts.post_id, posts.author_id FROM posts
     WHERE posts.tenant_id = $1 AND posts.author_id = prolific.author_id
-      AND posts.post_id ${further} prolific.seen AND posts.post_id ${upTo} (SELECT post_id FROM line) AND posts.deleted_at IS NULL
+      AND posts.post_id ${further} prolific.seen AND posts.post_id ${upTo} (SELECT post_id FROM line) AND ${eligible}
     ORDER BY posts.post_id ${order} LIMIT $4::int
   ) p
 ),
@@ -78,21 +87,11 @@ own AS (
 page AS MATERIALIZED (
   SELECT post_id, author_id FROM (SELECT * FROM followed UNION ALL SELECT * FROM own) AS either
   ORDER BY post_id ${order} LIMIT $4::int
-)`,
-      order,
-    ),
-  };
+)`;
 }
 
-const OLDER = homeStatement({
-  name: 'home-older',
-  beyond: '<=',
-  further: '<',
-  upTo: '>=',
-  order: 'DESC',
-  furthest: 'min',
-  farEnd: 0,
-});
+const DOWNWARDS = { beyond: '<=', further: '<', upTo: '>=', order: 'DESC', furthest: 'min', farEnd: 0 } as const;
+const OLDER = homeStatement({ name: 'home-older', ...DOWNWARDS });
 const NEWER = homeStatement({
   name: 'home-newer',
   beyond: '>',
@@ -126,4 +125,78 @@ async function load(
     query.limit,
   ]);
   return loadedFrom(rows);
+}
+
+const SNAPSHOT: Statement = {
+  name: 'home-snapshot',
+  text: `WITH ${pageCtes(DOWNWARDS, ELIGIBLE)} SELECT post_id FROM page ORDER BY post_id DESC`,
+};
+
+/** What a timeline holds when it is rebuilt. */
+export interface Snapshot {
+  /** Newest first; at most the cap. */
+  readonly postIds: readonly PostId[];
+  /** The list is complete above it: 0 where it holds everything. */
+  readonly floor: number;
+}
+
+/**
+ * The newest posts that belong on the viewer's timeline, those of suspended authors included: they are hidden at read, and back at once when the author is restored.
+ * Mutes and blocks play no part.
+ */
+export async function loadSnapshot(
+  database: Database,
+  signal: AbortSignal,
+  query: { readonly tenant: TenantId; readonly viewer: UserId; readonly cap: number },
+): Promise<Snapshot> {
+  // One more than the cap tells whether anything lies below.
+  const rows = await database.query<{ readonly post_id: number }>(signal, SNAPSHOT, [
+    query.tenant,
+    query.viewer,
+    POST_ID_MAX,
+    query.cap + 1,
+  ]);
+  const postIds = rows.slice(0, query.cap).map((row) => postIdFrom(row.post_id));
+  const oldest = postIds.at(-1);
+  return { postIds, floor: rows.length > query.cap && oldest !== undefined ? oldest - 1 : 0 };
+}
+
+const NEWEST_OF: Statement = {
+  name: 'home-newest-of',
+  text: `SELECT posts.post_id FROM posts WHERE posts.tenant_id = $1 AND posts.author_id = $2 AND posts.post_id > $3 AND ${ELIGIBLE} ORDER BY posts.post_id DESC LIMIT $4`,
+};
+
+/** An author's newest posts above a position that belong on followers' timelines, newest first. */
+export async function loadNewestOf(
+  database: Database,
+  signal: AbortSignal,
+  query: { readonly tenant: TenantId; readonly author: UserId; readonly above: number; readonly limit: number },
+): Promise<readonly PostId[]> {
+  const rows = await database.query<{ readonly post_id: number }>(signal, NEWEST_OF, [
+    query.tenant,
+    query.author,
+    query.above,
+    query.limit,
+  ]);
+  return rows.map((row) => postIdFrom(row.post_id));
+}
+
+const WRITTEN_BY: Statement = {
+  name: 'posts-written-by',
+  text: 'SELECT post_id FROM post_stats WHERE tenant_id = $1 AND post_id = ANY ($2::bigint[]) AND author_id = $3',
+};
+
+/** Those of the posts that the author wrote: bounded by the IDs given, however many posts the author has. */
+export async function findWrittenBy(
+  database: Database,
+  signal: AbortSignal,
+  query: { readonly tenant: TenantId; readonly author: UserId; readonly postIds: readonly PostId[] },
+): Promise<readonly PostId[]> {
+  if (query.postIds.length === 0) return [];
+  const rows = await database.query<{ readonly post_id: number }>(signal, WRITTEN_BY, [
+    query.tenant,
+    query.postIds,
+    query.author,
+  ]);
+  return rows.map((row) => postIdFrom(row.post_id));
 }
