@@ -1,5 +1,6 @@
 /** Owns how flows are put together from stores: which verb goes where, and nothing else. Belongs to the composition root. */
 import { randomUUID } from 'node:crypto';
+import type { CacheAssembly } from './cache-assembly.ts';
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { createListAuthorPosts } from './read/author-posts.ts';
@@ -17,7 +18,6 @@ import * as counters from './store/postgres/counters.ts';
 import * as generators from './store/postgres/generators.ts';
 import * as graph from './store/postgres/graph.ts';
 import * as graphReads from './store/postgres/graph-reads.ts';
-import { createLoadHomeNewer, createLoadHomeOlder } from './store/postgres/home-pages.ts';
 import * as outbox from './store/postgres/outbox.ts';
 import * as posts from './store/postgres/posts.ts';
 import * as publishing from './store/postgres/publish.ts';
@@ -26,9 +26,10 @@ import type { PostId, UserId } from './timeline/ids.ts';
 import { type Administer, type AuthorTransaction, createAdminister } from './write/administer.ts';
 import { createDelete, type DeleteTransaction } from './write/delete.ts';
 import { createEdit, createModerate, type PostTransaction } from './write/edit.ts';
+import type { FanoutJobName } from './write/fanout-job.ts';
 import { createImport, type ImportPosts } from './write/import.ts';
 import { createMint } from './write/mint.ts';
-import { createPublish } from './write/publish.ts';
+import { createPublish, type ShowOwn } from './write/publish.ts';
 import { createRelate, type GraphTransaction } from './write/relate.ts';
 import { createFindTargets } from './write/targets.ts';
 
@@ -43,8 +44,13 @@ export function assemble(parts: {
   readonly runtime: Runtime;
   readonly metrics: Metrics;
   readonly database: Database;
+  readonly cache: CacheAssembly;
+  /** Shows a new post on its author's own timeline; false where that must be left to the fan-out. */
+  readonly showOwn: ShowOwn;
+  /** Hints at a new fan-out job at once; never waited for. */
+  readonly nudge: (job: FanoutJobName) => void;
 }): Assembly {
-  const { config, runtime, metrics, database } = parts;
+  const { config, runtime, metrics, database, cache } = parts;
   const { clock, log, random } = runtime;
 
   const loadPosts = (call: Call, postIds: readonly PostId[]) =>
@@ -64,7 +70,7 @@ export function assemble(parts: {
       metrics.pageServed({ ...page, short: !end && entries < pageSize, empty: !end && entries === 0 }),
   };
   const tokens = createPageTokens({ keys: config.pageTokenKeys, rejected: (fault) => metrics.tokenRejected(fault) });
-  const hydrate = createHydrate({ clock, log, loadRelations, loadAuthors, loadCounts });
+  const hydrate = createHydrate({ clock, log, ...cache.people, loadCounts });
 
   const holder = randomUUID();
   const mint = createMint({
@@ -78,7 +84,9 @@ export function assemble(parts: {
     refused: (why) => metrics.idMintRefused(why),
   });
 
+  const { forget } = cache;
   const editing = {
+    forget,
     transaction: <Result>(call: Call, work: (verbs: PostTransaction) => Promise<Result>) =>
       database.transaction(call.signal, (transaction) => work(postVerbs(call, transaction))),
   };
@@ -93,15 +101,21 @@ export function assemble(parts: {
         findRequest: (call, requestId) =>
           publishing.findPublishRequest(database, call.signal, { tenant: call.tenant, requestId }),
         findTargets: createFindTargets({ clock, loadPosts, loadRelations, loadAuthors }),
+        showOwn: parts.showOwn,
+        nudge: parts.nudge,
         published: (seconds, outcome) => metrics.publishFinished(seconds, outcome),
       }),
       edit: createEdit(editing),
       remove: createDelete({
+        forget,
         transaction: (call, work) =>
           database.transaction(call.signal, (transaction) => work(deleteVerbs(call, transaction))),
       }),
       relate: createRelate({
         followsMax: config.followsMax,
+        forget,
+        backfill: cache.backfill,
+        notForgotten: (error) => log.warn({ err: error }, 'a deletion in the cache is left to the outbox'),
         transaction: (call, work) =>
           database.transaction(call.signal, (transaction) => work(graphVerbs(call, transaction))),
       }),
@@ -110,10 +124,10 @@ export function assemble(parts: {
         tokens,
         hydrate,
         events,
-        loadOlder: createLoadHomeOlder(database),
-        loadNewer: createLoadHomeNewer(database),
+        openCandidates: cache.openCandidates,
+        tidy: cache.tidy,
       }),
-      posts: createReadPosts({ clock, loadPosts, hydrate, events }),
+      posts: createReadPosts({ clock, loadPosts: cache.loadPosts, hydrate, events }),
       authorPosts: createListAuthorPosts({
         clock,
         tokens,
@@ -133,6 +147,7 @@ export function assemble(parts: {
     },
     administer: createAdminister({
       random,
+      forget,
       moderate,
       insertTenant: (signal, tenant) => tenants.insertTenant(database, signal, tenant),
       insertApiKey: (signal, key) => tenants.insertApiKey(database, signal, key),
@@ -142,8 +157,8 @@ export function assemble(parts: {
         database.transaction(call.signal, (transaction) => work(authorVerbs(call, transaction))),
     }),
     importPosts: createImport({
-      insertImportedPosts: (call, rows) =>
-        publishing.insertImportedPosts(database, call.signal, { tenant: call.tenant, posts: rows }),
+      insertImportedPosts: (call, rows, fanOut) =>
+        publishing.insertImportedPosts(database, call.signal, { tenant: call.tenant, posts: rows, fanOut }),
     }),
   };
 }

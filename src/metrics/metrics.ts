@@ -3,6 +3,7 @@
  * process can start the server twice. Labels come from closed sets: neither a path, nor an ID, nor a message ever becomes one.
  */
 import { collectDefaultMetrics, Registry } from 'prom-client';
+import { type CacheMetrics, cacheMetrics } from './cache-metrics.ts';
 import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
 import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
@@ -10,7 +11,7 @@ import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
 export type { PoolLoad } from './database-metrics.ts';
 export type { Outcome, Surface, TokenRejection } from './timeline-metrics.ts';
 
-export interface Metrics extends RpcMetrics, TimelineMetrics, DatabaseMetrics {
+export interface Metrics extends RpcMetrics, TimelineMetrics, DatabaseMetrics, CacheMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
@@ -23,6 +24,7 @@ export function createMetrics(): Metrics {
     ...rpcMetrics(registry),
     ...timelineMetrics(registry),
     ...databaseMetrics(registry),
+    ...cacheMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
 }

@@ -8,7 +8,7 @@ import { after, type Call, untilAborted } from '../runtime.ts';
 import type { HomeQuery } from '../store/postgres/home-pages.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import type { TimelinePage, Timelines } from '../store/redis/timelines.ts';
-import type { PostId, UserId } from '../timeline/ids.ts';
+import type { UserId } from '../timeline/ids.ts';
 import type { LoadPosts } from './cached-posts.ts';
 
 /** The candidates of one request; the state of the timeline may change from one fetch to the next. */
@@ -121,9 +121,4 @@ export function createCandidates(parts: CandidatesParts): OpenCandidates {
 
 function joined(first: LoadedPosts, second: LoadedPosts): LoadedPosts {
   return { entries: [...first.entries, ...second.entries], targets: new Map([...second.targets, ...first.targets]) };
-}
-
-/** IDs of entries whose posts are gone for good: nobody will ever be shown one. */
-export function goneForGood(entries: LoadedPosts['entries']): readonly PostId[] {
-  return entries.filter(({ post }) => !post || post.meta.deleted).map(({ postId }) => postId);
 }

@@ -40,6 +40,8 @@ export interface FilledPage {
   readonly end: boolean;
   readonly reduced: boolean;
   readonly rounds: number;
+  /** Entries examined whose posts are gone for good. */
+  readonly gone: readonly PostId[];
 }
 
 /** Candidates fetched beyond the page size in the first round: enough for an ordinary share of hidden posts. */
@@ -62,6 +64,7 @@ export async function fillPage(
   let reduced = false;
   let end = false;
   let rounds = 0;
+  const gone: PostId[] = [];
 
   while (rounds < LIMITS.pageRoundsMax && views.length < request.pageSize && !end) {
     rounds += 1;
@@ -70,6 +73,7 @@ export async function fillPage(
     const exhausted = loaded.entries.length < limit;
     const hydrated = await hydrate(call, request.viewer, loaded);
     reduced ||= hydrated.reduced;
+    gone.push(...goneForGood(loaded.entries));
 
     const taken: PostView[] = [];
     let more = false;
@@ -98,6 +102,7 @@ export async function fillPage(
     end,
     reduced,
     rounds,
+    gone,
     ...(firstExamined !== undefined && { firstExamined }),
     ...(lastExamined !== undefined && { lastExamined }),
   };
@@ -112,6 +117,11 @@ export async function fillPage(
     if (reason !== undefined && !peeking) events.entryFiltered(reason);
     return reason === undefined;
   }
+}
+
+/** Nobody will ever be shown these: their posts are not there any more, or are deleted, which is for ever. */
+function goneForGood(entries: LoadedPosts['entries']): readonly PostId[] {
+  return entries.filter(({ post }) => !post || post.meta.deleted).map(({ postId }) => postId);
 }
 
 function candidatesFor(request: FillRequest, round: number): number {

@@ -6,11 +6,10 @@
  * delivered, once.
  */
 import type { Call, Clock } from '../runtime.ts';
-import type { HomeQuery } from '../store/postgres/home-pages.ts';
-import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import { POST_ID_MAX, type PostId, positionBeforeMs, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
 import { LIMITS } from '../timeline/limits.ts';
 import { type HiddenReason, hiddenFromHome } from '../timeline/visibility.ts';
+import type { Candidates, OpenCandidates } from './candidates.ts';
 import { type FilledPage, fillPage } from './fill-page.ts';
 import type { Hydrate } from './hydrate.ts';
 import { measureRead, type ReadEvents, type Surface } from './measure.ts';
@@ -36,8 +35,9 @@ export interface HomeTimeline {
 export interface HomeParts {
   readonly clock: Clock;
   readonly tokens: PageTokens;
-  readonly loadOlder: (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
-  readonly loadNewer: (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
+  readonly openCandidates: OpenCandidates;
+  /** Takes entries whose posts are gone for good out of the timeline, behind the reader's back. */
+  readonly tidy: (call: Call, viewer: UserId, gone: readonly PostId[]) => void;
   readonly hydrate: Hydrate;
   readonly events: ReadEvents;
 }
@@ -49,26 +49,38 @@ const FROM_THE_START: NewerPosition = { kind: 'home_newer', after: 0, high: 0, l
 export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   const { tokens, events } = parts;
 
-  function fillOlder(
+  /** A filled page, and where its entries came from. */
+  interface Filled extends FilledPage {
+    readonly completeness: Completeness;
+  }
+
+  function settle(call: Call, viewer: UserId, filled: FilledPage, candidates: Candidates): Filled {
+    if (filled.gone.length > 0) parts.tidy(call, viewer, filled.gone);
+    return { ...filled, completeness: candidates.partial() ? 'partial' : filled.reduced ? 'reduced' : 'complete' };
+  }
+
+  async function fillOlder(
     call: Call,
     viewer: UserId,
     query: { from: number; pageSize: number; surface: Surface },
-  ): Promise<FilledPage> {
+  ): Promise<Filled> {
     const { from, pageSize, surface } = query;
-    return fillPage(
+    const candidates = parts.openCandidates(call, viewer);
+    const filled = await fillPage(
       call,
       {
         viewer,
         pageSize,
         position: from,
         beyond: (postId) => postId - 1,
-        fetch: (position, limit) => parts.loadOlder(call.signal, { tenant: call.tenant, viewer, position, limit }),
+        fetch: candidates.older,
         judge: hiddenFromHome,
         skip: NOTHING_SHOWN,
       },
       parts.hydrate,
       fillEvents(surface),
     );
+    return settle(call, viewer, filled, candidates);
   }
 
   function fillEvents(surface: Surface): { entryFiltered(reason: HiddenReason): void; missingEntry(): void } {
@@ -102,20 +114,22 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   async function newerPage(call: Call, owner: TokenOwner, state: NewerPosition, pageSize: number): Promise<HomePage> {
     return measureRead(parts.clock, events, 'home_newer', async () => {
       const { viewer } = owner;
-      const filled = await fillPage(
+      const candidates = parts.openCandidates(call, viewer);
+      const examined = await fillPage(
         call,
         {
           viewer,
           pageSize,
           position: state.after,
           beyond: (postId) => postId,
-          fetch: (position, limit) => parts.loadNewer(call.signal, { tenant: call.tenant, viewer, position, limit }),
+          fetch: candidates.newer,
           judge: hiddenFromHome,
           skip: new Set(state.shown),
         },
         parts.hydrate,
         fillEvents('home_newer'),
       );
+      const filled = settle(call, viewer, examined, candidates);
       const next = afterNewer(state, filled);
       const head: NewerPosition = { ...next, after: next.low };
       // Every page looks back, since a walk that chases a busy writer may be long. One that showed nothing goes on from where it got to:
@@ -164,7 +178,7 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
         return {
           newCount: Math.min(fresh, LIMITS.newCountMax),
           headToken: tokens.seal(owner, headOf(filled, POST_ID_MAX)),
-          completeness: cutShort ? 'partial' : 'complete',
+          completeness: cutShort ? 'partial' : filled.completeness,
           ...(newest !== undefined && { newestPostId: newest }),
         };
       });
@@ -172,11 +186,15 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   };
 }
 
-function pageFrom(filled: FilledPage, nextPageToken: string, headToken: string): HomePage {
+function pageFrom(
+  filled: FilledPage & { readonly completeness: Completeness },
+  nextPageToken: string,
+  headToken: string,
+): HomePage {
   return {
     views: filled.views,
     authors: filled.authors,
-    completeness: filled.reduced ? 'reduced' : 'complete',
+    completeness: filled.completeness,
     nextPageToken,
     headToken,
   };

@@ -7,6 +7,7 @@ import type { KeyRole } from '../store/postgres/tenants.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
 import type { ModerationState, Post } from '../timeline/post.ts';
 import type { ModeratePost } from './edit.ts';
+import type { Forget } from './forget.ts';
 
 export interface Administer {
   /** Throws TENANT_EXISTS. */
@@ -33,6 +34,7 @@ export interface AuthorTransaction {
 }
 
 export interface AdministerParts {
+  readonly forget: Forget;
   readonly random: Random;
   readonly insertTenant: (signal: AbortSignal, tenant: TenantId) => Promise<boolean>;
   readonly insertApiKey: (
@@ -53,12 +55,13 @@ export function hashApiKey(key: string): Buffer {
 }
 
 export function createAdminister(parts: AdministerParts): Administer {
-  function setLifecycle(call: Call, author: UserId, lifecycle: 'active' | 'suspended'): Promise<void> {
-    return parts.transaction(call, async (authors) => {
+  async function setLifecycle(call: Call, author: UserId, lifecycle: 'active' | 'suspended'): Promise<void> {
+    await parts.transaction(call, async (authors) => {
       if (await authors.setLifecycle({ tenant: call.tenant, author, lifecycle })) {
         await authors.appendEvent('author_changed', { authorId: author });
       }
     });
+    await parts.forget(call, { authors: [author] });
   }
 
   return {

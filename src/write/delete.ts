@@ -5,6 +5,7 @@ import type { EventKind } from '../store/postgres/outbox.ts';
 import type { PostKey } from '../store/postgres/post-rows.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { Post, PostRef } from '../timeline/post.ts';
+import type { Forget } from './forget.ts';
 
 /** Throws POST_NOT_FOUND where the author never had such a post; deleting again changes nothing. */
 export type DeletePost = (call: Call, input: { readonly author: UserId; readonly postId: PostId }) => Promise<void>;
@@ -22,12 +23,14 @@ export interface DeleteTransaction {
 }
 
 export interface DeleteParts {
+  /** Throws where the cache did not confirm; deleting again repeats it. */
+  readonly forget: Forget;
   readonly transaction: <Result>(call: Call, work: (posts: DeleteTransaction) => Promise<Result>) => Promise<Result>;
 }
 
 export function createDelete(parts: DeleteParts): DeletePost {
-  return (call, { author, postId }) =>
-    parts.transaction(call, async (posts) => {
+  return async (call, { author, postId }) => {
+    await parts.transaction(call, async (posts) => {
       const key: PostKey = { tenant: call.tenant, author, postId };
       const post = await posts.lock(key);
       if (!post) throw new TributaryError('POST_NOT_FOUND', { message: 'the author has no such post' });
@@ -36,4 +39,6 @@ export function createDelete(parts: DeleteParts): DeletePost {
       await posts.appendTargetCounts({ replyTo: post.meta.replyTo, repostOf: post.meta.repostOf, delta: -1 });
       await posts.appendEvent('post_deleted', { postId: String(postId), authorId: author });
     });
+    await parts.forget(call, { posts: [postId] });
+  };
 }

@@ -9,6 +9,7 @@ import type { PostKey } from '../store/postgres/post-rows.ts';
 import type { PostChange } from '../store/postgres/posts.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { MediaRef, ModerationState, Post, Visibility } from '../timeline/post.ts';
+import type { Forget } from './forget.ts';
 
 export interface EditInput {
   readonly author: UserId;
@@ -37,18 +38,29 @@ export interface PostTransaction {
 }
 
 export interface EditParts {
+  /** Throws where the cache did not confirm: the change is durable then, and not yet sure to hold everywhere. */
+  readonly forget: Forget;
   readonly transaction: <Result>(call: Call, work: (posts: PostTransaction) => Promise<Result>) => Promise<Result>;
 }
 
 export function createEdit(parts: EditParts): EditPost {
-  return (call, input) => parts.transaction(call, (posts) => change(posts, call, input, (post) => edited(post, input)));
+  return async (call, input) => {
+    const post = await parts.transaction(call, (posts) =>
+      change(posts, call, input, (before) => edited(before, input)),
+    );
+    await parts.forget(call, { posts: [input.postId] });
+    return post;
+  };
 }
 
 export function createModerate(parts: EditParts): ModeratePost {
-  return (call, input) =>
-    parts.transaction(call, (posts) =>
-      change(posts, call, input, (post) => ({ ...contentOf(post), moderation: input.state })),
+  return async (call, input) => {
+    const post = await parts.transaction(call, (posts) =>
+      change(posts, call, input, (before) => ({ ...contentOf(before), moderation: input.state })),
     );
+    await parts.forget(call, { posts: [input.postId] });
+    return post;
+  };
 }
 
 type Content = Omit<PostChange, 'metaVersion' | 'bodyVersion'>;

@@ -1,4 +1,4 @@
-/** Owns taking over posts that bear an old date: each gets an ID minted from its date by the reserved generators, the next one on a conflict. No fan-out, no events. */
+/** Owns taking over posts that bear an old date: each gets an ID minted from its date by the reserved generators, the next one on a conflict. No events. */
 import { TributaryError } from '../errors.ts';
 import type { Call } from '../runtime.ts';
 import type { ImportRow } from '../store/postgres/publish.ts';
@@ -14,10 +14,23 @@ export interface ImportedPost {
 }
 
 /** Answers the IDs in the order given. Posts of one millisecond get rising IDs in that order where none was taken before. */
-export type ImportPosts = (call: Call, posts: readonly ImportedPost[]) => Promise<readonly PostId[]>;
+export type ImportPosts = (
+  call: Call,
+  posts: readonly ImportedPost[],
+  options?: ImportOptions,
+) => Promise<readonly PostId[]>;
+
+export interface ImportOptions {
+  /** Whether the posts go to timelines that are resident, with their old dates; true by default. False is for a database that nobody has read from yet. */
+  readonly fanOut?: boolean;
+}
 
 export interface ImportParts {
-  readonly insertImportedPosts: (call: Call, rows: readonly ImportRow[]) => Promise<ReadonlySet<PostId>>;
+  readonly insertImportedPosts: (
+    call: Call,
+    rows: readonly ImportRow[],
+    fanOut: boolean,
+  ) => Promise<ReadonlySet<PostId>>;
 }
 
 /** Posts in one statement. */
@@ -26,15 +39,15 @@ const BATCH_MAX = 1_000;
 const ROUNDS_MAX = 1_000;
 
 export function createImport(parts: ImportParts): ImportPosts {
-  return async function importPosts(call, posts) {
+  return async function importPosts(call, posts, { fanOut = true } = {}) {
     const ids: PostId[] = [];
     for (let from = 0; from < posts.length; from += BATCH_MAX) {
-      ids.push(...(await importBatch(call, posts.slice(from, from + BATCH_MAX))));
+      ids.push(...(await importBatch(call, posts.slice(from, from + BATCH_MAX), fanOut)));
     }
     return ids;
   };
 
-  async function importBatch(call: Call, posts: readonly ImportedPost[]): Promise<readonly PostId[]> {
+  async function importBatch(call: Call, posts: readonly ImportedPost[], fanOut: boolean): Promise<readonly PostId[]> {
     const ids = new Array<PostId>(posts.length);
     const attempts = new Map<number, number>();
     const nextId = (ms: number): PostId => {
@@ -54,7 +67,7 @@ export function createImport(parts: ImportParts): ImportPosts {
         rows.set(postId, { postId, author: post.author, text: post.text, visibility: post.visibility ?? 'public' });
         ids[index] = postId;
       }
-      const stored = await parts.insertImportedPosts(call, [...rows.values()]);
+      const stored = await parts.insertImportedPosts(call, [...rows.values()], fanOut);
       open = open.filter(({ index }) => !stored.has(ids[index] as PostId));
     }
     return ids;

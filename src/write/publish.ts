@@ -8,6 +8,7 @@ import type { Call, Clock } from '../runtime.ts';
 import type { KnownRequest, NewPost, PublishOutcome } from '../store/postgres/publish.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { MediaRef, Post, PostMeta, PostRef, Visibility } from '../timeline/post.ts';
+import type { FanoutJobName } from './fanout-job.ts';
 import type { MintPostId } from './mint.ts';
 import type { FindVisibleTargets } from './targets.ts';
 
@@ -33,12 +34,17 @@ export interface Published {
  */
 export type PublishPost = (call: Call, input: PublishInput) => Promise<Published>;
 
+/** Shows a post on its author's own timeline; false where that must be left to the fan-out, which heals it. Never throws but for the call's abort. */
+export type ShowOwn = (call: Call, author: UserId, postId: PostId) => Promise<boolean>;
+
 export interface PublishParts {
   readonly clock: Clock;
   readonly mint: MintPostId;
   readonly insertPost: (signal: AbortSignal, post: NewPost) => Promise<PublishOutcome>;
   readonly findRequest: (call: Call, requestId: string) => Promise<KnownRequest | undefined>;
   readonly findTargets: FindVisibleTargets;
+  readonly showOwn: ShowOwn;
+  readonly nudge: (job: FanoutJobName) => void;
   readonly published: (seconds: number, outcome: Outcome) => void;
 }
 
@@ -69,7 +75,8 @@ export function createPublish(parts: PublishParts): PublishPost {
       const outcome = await parts.insertPost(call.signal, post);
       switch (outcome.kind) {
         case 'published':
-          return { post: storedPost(post), ownTimelinePending: false };
+          parts.nudge({ tenant: call.tenant, postId: post.postId, generation: 1 });
+          return answer(call, post);
         case 'id_taken':
           continue;
         case 'request_known':
@@ -100,7 +107,11 @@ export function createPublish(parts: PublishParts): PublishPost {
     if (!known.contentHash.equals(contentHash)) {
       throw new TributaryError('REQUEST_ID_REUSED', { message: 'this request ID came with other content before' });
     }
-    return { post: storedPost(newPost(call, input, known, known.postId, undefined)), ownTimelinePending: false };
+    return answer(call, newPost(call, input, known, known.postId, undefined));
+  }
+
+  async function answer(call: Call, post: NewPost): Promise<Published> {
+    return { post: storedPost(post), ownTimelinePending: !(await parts.showOwn(call, post.author, post.postId)) };
   }
 
   return async function measured(call, input) {

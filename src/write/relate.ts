@@ -8,6 +8,7 @@ import type { FollowRow, Pair } from '../store/postgres/graph.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { TenantId, UserId } from '../timeline/ids.ts';
 import type { AuthorProfile } from '../timeline/post.ts';
+import type { Changed, Forget } from './forget.ts';
 
 export type FollowRefusal = 'blocked' | 'follow_limit_reached';
 
@@ -79,13 +80,31 @@ export interface GraphTransaction {
 }
 
 export interface RelateParts {
+  /** Throws where the cache did not confirm the deletion of the facts that changed. */
+  readonly forget: Forget;
+  /** Brings a new followee's posts into the follower's timeline, best effort: the outbox does it again. Never throws but for the call's abort. */
+  readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
+  /** A deletion that hides nothing could not be confirmed: the outbox repeats it. */
+  readonly notForgotten: (error: unknown) => void;
   readonly transaction: <Result>(call: Call, work: (graph: GraphTransaction) => Promise<Result>) => Promise<Result>;
   /** Authors that one viewer may follow at once. */
   readonly followsMax: number;
 }
 
 export function createRelate(parts: RelateParts): Relate {
-  const { transaction, followsMax } = parts;
+  const { transaction, followsMax, forget } = parts;
+
+  /** A new follow hides nothing: what the cache does not confirm now, the outbox repeats. */
+  async function showNewFollows(call: Call, follower: UserId, results: readonly FollowResult[]): Promise<void> {
+    const followees = results.filter(({ refusal }) => refusal === undefined).map(({ followee }) => followee);
+    if (followees.length === 0) return;
+    await forgetIfPossible(call, { relations: followees.map((followee) => [follower, followee] as const) });
+    await parts.backfill(call, follower, followees);
+  }
+
+  async function forgetIfPossible(call: Call, changed: Changed): Promise<void> {
+    await forget(call, changed).catch(parts.notForgotten);
+  }
 
   async function follow(
     graph: GraphTransaction,
@@ -122,7 +141,7 @@ export function createRelate(parts: RelateParts): Relate {
     followee: UserId,
   ): Promise<{ readonly relationVersion: number }> {
     const { tenant } = call;
-    return transaction(call, async (graph) => {
+    const result = await transaction(call, async (graph) => {
       await graph.lockPairs({ tenant, user: follower, others: [followee] });
       const ended = await graph.endFollow({ tenant, from: follower, to: followee });
       if (ended !== undefined) {
@@ -132,11 +151,15 @@ export function createRelate(parts: RelateParts): Relate {
       const known = await graph.findFollows({ tenant, follower, followees: [followee] });
       return { relationVersion: known.get(followee)?.version ?? 0 };
     });
+    await forget(call, { relations: [[follower, followee]] });
+    return result;
   }
 
   return {
     async follow(call, { follower, followee }) {
-      const [result] = await transaction(call, (graph) => follow(graph, call, follower, [followee]));
+      const results = await transaction(call, (graph) => follow(graph, call, follower, [followee]));
+      await showNewFollows(call, follower, results);
+      const [result] = results;
       if (!result) throw new Error('a follow had no result');
       switch (result.refusal) {
         case undefined:
@@ -152,8 +175,11 @@ export function createRelate(parts: RelateParts): Relate {
       }
     },
 
-    batchFollow: (call, { follower, followees }) =>
-      transaction(call, (graph) => follow(graph, call, follower, followees)),
+    async batchFollow(call, { follower, followees }) {
+      const results = await transaction(call, (graph) => follow(graph, call, follower, followees));
+      await showNewFollows(call, follower, results);
+      return results;
+    },
 
     unfollow: (call, { follower, followee }) => endFollow(call, follower, followee),
 
@@ -161,9 +187,9 @@ export function createRelate(parts: RelateParts): Relate {
       await endFollow(call, follower, author);
     },
 
-    block(call, { blocker, blocked }) {
+    async block(call, { blocker, blocked }) {
       const { tenant } = call;
-      return transaction(call, async (graph) => {
+      await transaction(call, async (graph) => {
         await graph.lockPairs({ tenant, user: blocker, others: [blocked] });
         const changed = await graph.insertBlock({ tenant, from: blocker, to: blocked });
         const ended = await graph.endFollow({ tenant, from: blocker, to: blocked });
@@ -172,41 +198,54 @@ export function createRelate(parts: RelateParts): Relate {
           await graph.appendEvent('block_changed', { blockerId: blocker, blockedId: blocked });
         }
       });
+      await forget(call, { relations: bothWays(blocker, blocked) });
     },
 
-    unblock(call, { blocker, blocked }) {
+    async unblock(call, { blocker, blocked }) {
       const { tenant } = call;
-      return transaction(call, async (graph) => {
+      await transaction(call, async (graph) => {
         await graph.lockPairs({ tenant, user: blocker, others: [blocked] });
         if (await graph.deleteBlock({ tenant, from: blocker, to: blocked })) {
           await graph.appendEvent('block_changed', { blockerId: blocker, blockedId: blocked });
         }
       });
+      await forgetIfPossible(call, { relations: bothWays(blocker, blocked) });
     },
 
-    mute(call, { muter, muted, untilMs }) {
-      return transaction(call, async (graph) => {
+    async mute(call, { muter, muted, untilMs }) {
+      await transaction(call, async (graph) => {
         const pair = { tenant: call.tenant, from: muter, to: muted };
         if (await graph.upsertMute({ ...pair, ...(untilMs !== undefined && { untilMs }) })) {
           await graph.appendEvent('mute_changed', { muterId: muter, mutedId: muted });
         }
       });
+      await forget(call, { relations: [[muter, muted]] });
     },
 
-    unmute(call, { muter, muted }) {
-      return transaction(call, async (graph) => {
+    async unmute(call, { muter, muted }) {
+      await transaction(call, async (graph) => {
         if (await graph.deleteMute({ tenant: call.tenant, from: muter, to: muted })) {
           await graph.appendEvent('mute_changed', { muterId: muter, mutedId: muted });
         }
       });
+      await forgetIfPossible(call, { relations: [[muter, muted]] });
     },
 
-    putAuthor(call, input) {
-      return transaction(call, async (graph) => {
-        const profile = await graph.putProfile({ tenant: call.tenant, ...input });
+    async putAuthor(call, input) {
+      const profile = await transaction(call, async (graph) => {
+        const stored = await graph.putProfile({ tenant: call.tenant, ...input });
         await graph.appendEvent('author_changed', { authorId: input.author });
-        return profile;
+        return stored;
       });
+      await forget(call, { authors: [input.author] });
+      return profile;
     },
   };
+}
+
+function bothWays(one: UserId, other: UserId): readonly (readonly [UserId, UserId])[] {
+  return [
+    [one, other],
+    [other, one],
+  ];
 }

@@ -169,6 +169,9 @@ stored AS (
 ),
 self AS (
   INSERT INTO self_entries (tenant_id, viewer_id, post_id) SELECT $1, author_id, post_id FROM stored
+),
+job AS (
+  INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane) SELECT $1, post_id, author_id, 'small' FROM stored WHERE $6::boolean
 )
 SELECT post_id FROM stored`,
 };
@@ -180,11 +183,11 @@ export interface ImportRow {
   readonly visibility: Visibility;
 }
 
-/** Stores posts that bear an old date, without fan-out or events; answers the IDs stored, leaving out those that were taken. At most some thousand. */
+/** Stores posts that bear an old date, without events; answers the IDs stored, leaving out those that were taken. At most some thousand. */
 export async function insertImportedPosts(
   database: Database,
   signal: AbortSignal,
-  input: { readonly tenant: TenantId; readonly posts: readonly ImportRow[] },
+  input: { readonly tenant: TenantId; readonly posts: readonly ImportRow[]; readonly fanOut: boolean },
 ): Promise<ReadonlySet<PostId>> {
   const rows = await database.query<{ readonly post_id: number }>(signal, IMPORT, [
     input.tenant,
@@ -192,6 +195,7 @@ export async function insertImportedPosts(
     input.posts.map((post) => post.postId),
     input.posts.map((post) => post.text),
     input.posts.map((post) => post.visibility),
+    input.fanOut,
   ]);
   return new Set(rows.map((row) => row.post_id as PostId));
 }
