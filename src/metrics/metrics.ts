@@ -5,13 +5,14 @@
 import { collectDefaultMetrics, Registry } from 'prom-client';
 import { type CacheMetrics, cacheMetrics } from './cache-metrics.ts';
 import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
+import { type FanoutMetrics, fanoutMetrics } from './fanout-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
 import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
 
 export type { PoolLoad } from './database-metrics.ts';
 export type { Outcome, Surface, TokenRejection } from './timeline-metrics.ts';
 
-export interface Metrics extends RpcMetrics, TimelineMetrics, DatabaseMetrics, CacheMetrics {
+export interface Metrics extends RpcMetrics, TimelineMetrics, DatabaseMetrics, CacheMetrics, FanoutMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
@@ -25,6 +26,7 @@ export function createMetrics(): Metrics {
     ...timelineMetrics(registry),
     ...databaseMetrics(registry),
     ...cacheMetrics(registry),
+    ...fanoutMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
 }

@@ -1,0 +1,93 @@
+/**
+ * Owns one lane of fan-out as a BullMQ queue: the side that adds hints. A hint's job has the ID of its fan-out job and is removed when it ends, well or badly, so that hinting twice
+ * queues once and the same job can be hinted again afterwards. A hint is tried once: whether to try again is the relay's to say, from the row.
+ *
+ * A further lane is a further instance. Names carry a hash tag, so that each queue has one slot of a cluster, and queues are spread over its nodes.
+ */
+import { Queue } from 'bullmq';
+import { throwIfAborted, untilAborted } from '../runtime.ts';
+import type { Lane } from '../timeline/lanes.ts';
+import { openProducerConnection } from './connections.ts';
+import { encodeHint, type FanoutHint, type HintPayload, hintJobId, PAYLOAD_BYTES_MAX } from './payload.ts';
+
+export interface FanoutQueue {
+  /**
+   * Adds hints and answers those that did not get there. Within about a second, at once while Redis is away; never rejects but for the abort, after which some may be there.
+   */
+  add<Hint extends FanoutHint>(signal: AbortSignal, hints: readonly Hint[]): Promise<readonly Hint[]>;
+  /** Hints that no worker has taken yet. Rejects where Redis does not answer. */
+  countWaiting(signal: AbortSignal): Promise<number>;
+  close(): Promise<void>;
+}
+
+export interface FanoutQueueOptions {
+  readonly url: string;
+  readonly lane: Lane;
+  /** Before the names of all keys; services that share a server take different ones. */
+  readonly prefix: string;
+  readonly events: FanoutQueueEvents;
+}
+
+export interface FanoutQueueEvents {
+  connectionFailed(error: Error): void;
+  /** Some hints of a batch did not get there; the error of the last. */
+  addFailed(error: unknown, count: number): void;
+  /** The server may evict jobs. Told whenever it is met. */
+  evictionPossible(policy: string): void;
+}
+
+/** Entries of BullMQ's own log of events, which nobody reads. */
+const EVENTS_KEPT = 100;
+const JOB_NAME = 'fan-out';
+
+/** The names under which producer and worker of a lane meet. */
+export function queueNames(prefix: string, lane: Lane): { readonly name: string; readonly prefix: string } {
+  return { name: `fanout-${lane}`, prefix: `${prefix}:{fanout-${lane}}` };
+}
+
+export function createFanoutQueue(options: FanoutQueueOptions): FanoutQueue {
+  const { events } = options;
+  const names = queueNames(options.prefix, options.lane);
+  const client = openProducerConnection(options.url, (error) => events.connectionFailed(error));
+  const queue = new Queue<HintPayload>(names.name, {
+    connection: client,
+    prefix: names.prefix,
+    // Both would make a queue that was opened while Redis was away unusable for ever.
+    skipWaitingForReady: true,
+    skipVersionCheck: true,
+    streams: { events: { maxLen: EVENTS_KEPT } },
+    defaultJobOptions: { attempts: 1, removeOnComplete: true, removeOnFail: true, sizeLimit: PAYLOAD_BYTES_MAX },
+  });
+  queue.on('error', (error) => events.connectionFailed(error));
+  client.on('ready', () => void checkEviction());
+  if (client.status === 'ready') void checkEviction();
+
+  async function checkEviction(): Promise<void> {
+    try {
+      const policy = /^maxmemory_policy:(\S+)/m.exec(await client.info('memory'))?.[1];
+      if (policy !== undefined && policy !== 'noeviction') events.evictionPossible(policy);
+    } catch (error) {
+      events.connectionFailed(error as Error);
+    }
+  }
+
+  return {
+    async add(signal, hints) {
+      throwIfAborted(signal);
+      const adding = hints.map((hint) => queue.add(JOB_NAME, encodeHint(hint), { jobId: hintJobId(hint) }));
+      const results = await untilAborted(Promise.allSettled(adding), signal);
+      const failed = hints.filter((_, index) => results[index]?.status === 'rejected');
+      const rejected = results.findLast((result) => result.status === 'rejected');
+      if (rejected) events.addFailed(rejected.reason, failed.length);
+      return failed;
+    },
+
+    countWaiting: (signal) => untilAborted(queue.getWaitingCount(), signal),
+
+    async close() {
+      // The connection is ours: BullMQ leaves it open.
+      await queue.close();
+      client.disconnect();
+    },
+  };
+}

@@ -1,0 +1,164 @@
+/**
+ * Owns one lane of fan-out as a BullMQ worker: takes hints, hands them on, and knows when it last took one. That a worker lives is shown by its progress and by nothing else: one that
+ * leaves hints waiting although it has hands free is replaced.
+ *
+ * A job may be handed on twice (its lock ran out, Redis forgot): whoever works on it asks the row first.
+ */
+import { type Job, Worker } from 'bullmq';
+import { after, type Clock } from '../runtime.ts';
+import type { Lane } from '../timeline/lanes.ts';
+import { BLOCK_SECONDS, openWorkerConnections } from './connections.ts';
+import { queueNames } from './fanout-queue.ts';
+import { type FanoutHint, type HintPayload, parseHint } from './payload.ts';
+
+export interface FanoutWorker {
+  progress(): FanoutProgress;
+  /** Says how many hints wait in the queue, every few seconds; a worker that is deaf to them is replaced. Answers whether it was. */
+  noticeWaiting(count: number): boolean;
+  /** Takes no more; lets what runs end within `drainMs`, then aborts it. Waits for it, a moment longer than that at most. */
+  close(): Promise<void>;
+}
+
+export interface FanoutProgress {
+  readonly running: number;
+  /** By the monotonic clock; absent where none was ever taken. */
+  readonly lastTakenMs?: number;
+}
+
+export interface FanoutWorkerOptions {
+  readonly url: string;
+  readonly lane: Lane;
+  /** That of the queue. */
+  readonly prefix: string;
+  readonly concurrency: number;
+  /** What runs may take this long to end when the worker closes. */
+  readonly drainMs: number;
+  /** Does what the hint asks for. Its rejection is counted and the hint is gone: the row is still there. */
+  readonly process: (signal: AbortSignal, hint: FanoutHint) => Promise<void>;
+  readonly clock: Pick<Clock, 'monotonicMs'>;
+  readonly events: FanoutWorkerEvents;
+}
+
+export interface FanoutWorkerEvents {
+  connectionFailed(error: Error): void;
+  /** Processing a hint was rejected. */
+  hintFailed(error: Error): void;
+  /** A job was no hint that this version knows, and was dropped. */
+  hintUnreadable(): void;
+  workerReplaced(): void;
+}
+
+/** Life of BullMQ's lock on a job, renewed at half of it. Shorter than usual: a job whose worker died is not hinted anew before it is over. */
+const LOCK_MS = 15_000;
+const STALLED_CHECK_EVERY_MS = 10_000;
+/** Pause after an error of the connection. BullMQ's own 15 s would be the whole time in which a job must have started again. */
+const ERROR_PAUSE_MS = 1_000;
+/** How long hints may wait beside free hands before the worker is taken for deaf. */
+const DEAF_AFTER_MS = 10_000;
+/** For what was aborted to give its lease back. */
+const ABORT_WAIT_MS = 2_500;
+
+export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
+  const { clock, events } = options;
+  const names = queueNames(options.prefix, options.lane);
+  const aborting = new AbortController();
+  const running = new Set<Promise<void>>();
+  let lastTakenMs: number | undefined;
+  let waitingSinceMs: number | undefined;
+  let current = open();
+
+  async function take(job: Job<HintPayload>): Promise<void> {
+    lastTakenMs = clock.monotonicMs();
+    waitingSinceMs = undefined;
+    const hint = parseHint(job.data);
+    if (!hint) {
+      events.hintUnreadable();
+      return;
+    }
+    const work = options.process(aborting.signal, hint);
+    const ended = work.then(ignore, ignore);
+    running.add(ended);
+    try {
+      await work;
+    } finally {
+      running.delete(ended);
+    }
+  }
+
+  function open() {
+    const connections = openWorkerConnections(options.url, (error) => events.connectionFailed(error));
+    const worker = new Worker<HintPayload>(names.name, take, {
+      connection: connections.main,
+      prefix: names.prefix,
+      concurrency: options.concurrency,
+      drainDelay: BLOCK_SECONDS,
+      lockDuration: LOCK_MS,
+      stalledInterval: STALLED_CHECK_EVERY_MS,
+      runRetryDelay: ERROR_PAUSE_MS,
+      skipVersionCheck: true,
+      removeOnComplete: { count: 0 },
+      removeOnFail: { count: 0 },
+    });
+    worker.on('error', (error) => events.connectionFailed(error));
+    worker.on('failed', (_job, error) => events.hintFailed(error));
+    return { connections, worker };
+  }
+
+  return {
+    progress: () => ({ running: running.size, ...(lastTakenMs !== undefined && { lastTakenMs }) }),
+
+    noticeWaiting(count) {
+      const nowMs = clock.monotonicMs();
+      if (count === 0 || running.size >= options.concurrency || aborting.signal.aborted) {
+        waitingSinceMs = undefined;
+        return false;
+      }
+      waitingSinceMs ??= nowMs;
+      if (nowMs - waitingSinceMs < DEAF_AFTER_MS) return false;
+      const { worker, connections } = current;
+      waitingSinceMs = undefined;
+      current = open();
+      events.workerReplaced();
+      // What it still works on goes on: the row knows whose it is.
+      void closed(worker, true);
+      connections.disconnect();
+      return true;
+    },
+
+    async close() {
+      const { worker, connections } = current;
+      const closing = closed(worker, false);
+      if (!(await within(closing, options.drainMs))) {
+        aborting.abort();
+        await within(Promise.all(running), ABORT_WAIT_MS);
+        // A server that does not answer must not hold up a stop.
+        await within(closing, running.size > 0 ? 0 : ABORT_WAIT_MS);
+      }
+      aborting.abort();
+      connections.disconnect();
+    },
+  };
+
+  async function closed(worker: Worker<HintPayload>, force: boolean): Promise<void> {
+    try {
+      await worker.close(force);
+    } catch (error) {
+      events.connectionFailed(error as Error);
+    }
+  }
+}
+
+const ignore = (): void => undefined;
+
+/** Whether the work ended within `ms`. */
+async function within(work: Promise<unknown>, ms: number): Promise<boolean> {
+  let giveUp = ignore;
+  const late = new Promise<boolean>((resolve) => {
+    giveUp = after(ms, () => resolve(false));
+  });
+  try {
+    return await Promise.race([work.then(() => true), late]);
+  } finally {
+    giveUp();
+  }
+}

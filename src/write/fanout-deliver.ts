@@ -1,0 +1,228 @@
+/**
+ * Owns one run of a fan-out job: lease, plan, pages of followers, checkpoints, end. Never marks a job done before every page was confirmed, and never writes a word
+ * about a job whose lease it has lost. It may run twice, late or half: pushing again changes nothing, and the next run goes on from the checkpoint.
+ *
+ * One page is pushed while the next is fetched. The post is read again before every page, so that a deletion stops the fan-out. A page of which only a part was
+ * confirmed (one node of a cluster is gone) holds back the checkpoint, but not the followers on the pages after it.
+ */
+import type { Clock, Random } from '../runtime.ts';
+import type {
+  FanoutJobKey,
+  FanoutLease,
+  FanoutProgress,
+  FanoutSubject,
+  HeldJob,
+} from '../store/postgres/fanout-jobs.ts';
+import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
+import type { Lane } from '../timeline/lanes.ts';
+import { planFanout } from './fanout-plan.ts';
+import type { Pushed, PushPost } from './push-post.ts';
+
+/**
+ * `delivered`, `author_only`, `nothing`: done. `failed`: due again after a pause. `lost`: another has the lease. `not_held`: done before, gone, or in
+ * other hands.
+ */
+export const DELIVER_OUTCOMES = ['delivered', 'author_only', 'nothing', 'failed', 'lost', 'not_held'] as const;
+export type DeliverOutcome = (typeof DELIVER_OUTCOMES)[number];
+
+/** Rejects only where the lease could not be asked for; every later fault gives the lease back and is an outcome. */
+export type Deliver = (signal: AbortSignal, job: FanoutJobKey) => Promise<DeliverOutcome>;
+
+export interface DeliverParts {
+  readonly jobs: {
+    readonly takeLease: (
+      signal: AbortSignal,
+      job: FanoutJobKey & { readonly leaseMs: number },
+    ) => Promise<FanoutLease | undefined>;
+    readonly checkpoint: (
+      signal: AbortSignal,
+      job: HeldJob & FanoutProgress & { readonly leaseMs: number },
+    ) => Promise<boolean>;
+    readonly finish: (
+      signal: AbortSignal,
+      job: HeldJob & { readonly delivered: number; readonly skipped: number },
+    ) => Promise<boolean>;
+    readonly fail: (
+      signal: AbortSignal,
+      job: HeldJob & { readonly error: string; readonly retryInMs: number },
+    ) => Promise<boolean>;
+  };
+  /** From Postgres, not from a cache: what a deletion has committed is seen. */
+  readonly loadSubject: (
+    signal: AbortSignal,
+    post: { readonly tenant: TenantId; readonly author: UserId; readonly postId: PostId },
+  ) => Promise<FanoutSubject | undefined>;
+  readonly loadFollowers: (
+    signal: AbortSignal,
+    query: { readonly tenant: TenantId; readonly author: UserId; readonly after: string; readonly limit: number },
+  ) => Promise<readonly UserId[]>;
+  readonly pushPost: PushPost;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly events: DeliverEvents;
+  /** Followers on a page. */
+  readonly followerPage: number;
+  /** How long a worker may go without a checkpoint before its job is given to another. */
+  readonly leaseMs: number;
+}
+
+export interface DeliverEvents {
+  /** Timelines that took the post just now, and how long after its publishing that was. */
+  delivered(page: { readonly lane: Lane; readonly count: number; readonly seconds: number }): void;
+  skipped(page: { readonly lane: Lane; readonly notResident: number; readonly belowFloor: number }): void;
+  /** `seconds`: from the publishing to the end, for jobs that are done. */
+  jobEnded(job: { readonly lane: Lane; readonly outcome: DeliverOutcome; readonly seconds: number }): void;
+  jobFailed(job: FanoutJobKey, error: unknown): void;
+}
+
+/** Pause before a job that failed is due again, in milliseconds: doubled with every attempt that came no further, up to the bound, half of it jitter. */
+const RETRY_BASE_MS = 500;
+const RETRY_MAX_MS = 30_000;
+/** Attempts after which a timeline that alone refuses the post is dropped instead of holding all others up. */
+const LAST_RESORT_ATTEMPTS = 3;
+/** Giving the lease back must work after an abort too. */
+const GIVE_BACK_MS = 2_000;
+/** Pages of one run at most: 40 million followers at the default size, and no endless loop whatever Postgres answers. */
+const PAGES_MAX = 20_000;
+
+interface Run extends HeldJob {
+  readonly lease: FanoutLease;
+  readonly secondsNow: () => number;
+  progress: FanoutProgress;
+}
+
+export function createDeliver(parts: DeliverParts): Deliver {
+  const { jobs, events, followerPage, leaseMs } = parts;
+
+  return async function deliver(signal, job) {
+    const lease = await jobs.takeLease(signal, { ...job, leaseMs });
+    if (!lease) return 'not_held';
+    // Both ends of post-to-timeline by Postgres' clock: this process' own may stand anywhere.
+    const offsetMs = lease.databaseNowMs - parts.clock.nowMs();
+    const run: Run = {
+      ...job,
+      token: lease.token,
+      lease,
+      secondsNow: () => Math.max(0, parts.clock.nowMs() + offsetMs - lease.createdAtMs) / 1_000,
+      progress: { cursor: lease.cursor, delivered: lease.delivered, skipped: lease.skipped },
+    };
+    const outcome = await attempt(signal, run);
+    events.jobEnded({ lane: lease.lane, outcome, seconds: run.secondsNow() });
+    return outcome;
+  };
+
+  async function attempt(signal: AbortSignal, run: Run): Promise<DeliverOutcome> {
+    try {
+      return await deliverPages(signal, run);
+    } catch (error) {
+      events.jobFailed(keyOf(run), error);
+      const held = { ...heldOf(run), error: describe(error), retryInMs: signal.aborted ? 0 : retryInMs(run) };
+      try {
+        return (await jobs.fail(AbortSignal.timeout(GIVE_BACK_MS), held)) ? 'failed' : 'lost';
+      } catch (giveBackError) {
+        // The lease runs out by itself, and the relay hints the job again.
+        events.jobFailed(keyOf(run), giveBackError);
+        return 'failed';
+      }
+    }
+  }
+
+  async function deliverPages(signal: AbortSignal, run: Run): Promise<DeliverOutcome> {
+    const { tenant, postId } = run;
+    const { author } = run.lease;
+    const fetch = (after: string): Promise<readonly UserId[]> => {
+      const followers = parts.loadFollowers(signal, { tenant, author, after, limit: followerPage });
+      // Whoever awaits it is told; it may fail before anybody does.
+      followers.catch(() => undefined);
+      return followers;
+    };
+    let incomplete: Pushed | undefined;
+    let fetching = fetch(run.progress.cursor);
+    // Until the first checkpoint the author's own timeline belongs to the page.
+    let own: readonly UserId[] = run.progress.cursor === '' ? [author] : [];
+
+    for (let page = 1; page <= PAGES_MAX; page += 1) {
+      const plan = planFanout(await parts.loadSubject(signal, { tenant, author, postId }));
+      if (plan.kind === 'nothing') return finish(signal, run, 'nothing');
+      if (plan.kind === 'author_only') {
+        const pushed = await push(signal, run, [author]);
+        if (pushed.failed.length > 0) throw new PageIncomplete(pushed);
+        return finish(signal, run, 'author_only');
+      }
+
+      const followers = await fetching;
+      const last = followers.length < followerPage;
+      const cursor = followers.at(-1) ?? run.progress.cursor;
+      if (!last) fetching = fetch(cursor);
+
+      const viewers = [...own, ...followers];
+      own = [];
+      const pushed = await push(signal, run, viewers);
+      if (pushed.failed.length > 0) {
+        incomplete ??= pushed;
+        // Nothing at all went through: Redis is away, and further pages would fare no better.
+        if (pushed.failed.length === viewers.length) throw new PageIncomplete(pushed);
+      }
+      if (!incomplete) {
+        run.progress = {
+          cursor,
+          delivered: run.progress.delivered + pushed.added + pushed.present,
+          skipped: run.progress.skipped + pushed.absent + pushed.belowFloor,
+        };
+      }
+      if (last) {
+        if (incomplete) throw new PageIncomplete(incomplete);
+        return finish(signal, run, 'delivered');
+      }
+      if (!(await jobs.checkpoint(signal, { ...heldOf(run), ...run.progress, leaseMs }))) return 'lost';
+    }
+    throw new Error(`a fan-out had more than ${PAGES_MAX} pages`);
+  }
+
+  async function push(signal: AbortSignal, run: Run, viewers: readonly UserId[]): Promise<Pushed> {
+    const { tenant, postId, lease } = run;
+    const lastResort = lease.attempts >= LAST_RESORT_ATTEMPTS;
+    const pushed = await parts.pushPost(signal, { tenant, postId, viewers, lastResort });
+    events.delivered({ lane: lease.lane, count: pushed.added, seconds: run.secondsNow() });
+    events.skipped({ lane: lease.lane, notResident: pushed.absent, belowFloor: pushed.belowFloor });
+    return pushed;
+  }
+
+  async function finish(
+    signal: AbortSignal,
+    run: Run,
+    outcome: 'delivered' | 'author_only' | 'nothing',
+  ): Promise<DeliverOutcome> {
+    const { delivered, skipped } = run.progress;
+    return (await jobs.finish(signal, { ...heldOf(run), delivered, skipped })) ? outcome : 'lost';
+  }
+
+  function retryInMs(run: Run): number {
+    const furtherThanBefore = run.progress.cursor !== run.lease.cursor;
+    const doublings = furtherThanBefore ? 0 : Math.min(run.lease.attempts - 1, 10);
+    const most = Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** doublings);
+    return most * (0.5 + parts.random.fraction() / 2);
+  }
+}
+
+/** Some timelines did not confirm the post. */
+class PageIncomplete extends Error {
+  constructor(pushed: Pushed) {
+    super(`${pushed.failed.length} pushes of a page were not confirmed`, { cause: pushed.error });
+    this.name = 'PageIncomplete';
+  }
+}
+
+function keyOf({ tenant, postId, generation }: FanoutJobKey): FanoutJobKey {
+  return { tenant, postId, generation };
+}
+
+function heldOf(run: Run): HeldJob {
+  return { ...keyOf(run), token: run.token };
+}
+
+/** For the row: what was wrong, without the ways of the stack. */
+function describe(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message;
+}

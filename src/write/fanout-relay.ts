@@ -1,0 +1,85 @@
+/**
+ * Owns the way of fan-out jobs into the queue: a nudge right after publishing, and rounds over the rows for whatever the nudge, the queue or a worker has lost. A row that is
+ * open and in nobody's hands is hinted again and again until it is done; a hint more changes nothing.
+ */
+import type { DueJob, FanoutJobKey, OpenFigures } from '../store/postgres/fanout-jobs.ts';
+import { throttled } from './throttled.ts';
+
+export interface FanoutRelay {
+  /** One look at the rows; answers whether there is probably more. */
+  runOnce(signal: AbortSignal): Promise<boolean>;
+  /** Hints a job that was just committed. Never waits and never fails: what it cannot do, the next round does. */
+  nudge(job: FanoutJobKey): void;
+}
+
+export interface FanoutRelayParts {
+  readonly claimDueJobs: (
+    signal: AbortSignal,
+    input: { readonly most: number; readonly hintAgainMs: number },
+  ) => Promise<readonly DueJob[]>;
+  readonly forgetHints: (signal: AbortSignal, jobs: readonly FanoutJobKey[]) => Promise<void>;
+  /** Answers the jobs whose hints did not reach the queue; bounded in time by itself, and fails fast while the queue is away. */
+  readonly addHints: (signal: AbortSignal, jobs: readonly FanoutJobKey[]) => Promise<readonly FanoutJobKey[]>;
+  readonly loadOpenFigures: (signal: AbortSignal) => Promise<readonly OpenFigures[]>;
+  readonly monotonicMs: () => number;
+  readonly events: FanoutRelayEvents;
+}
+
+export interface FanoutRelayEvents {
+  /** `round`: found by the relay; `nudge`: sent by publish itself. `dropped`: a nudge that was not even tried. */
+  hinted(hints: {
+    readonly by: 'round' | 'nudge';
+    readonly result: 'added' | 'failed' | 'dropped';
+    readonly count: number;
+  }): void;
+  openJobs(figures: readonly OpenFigures[]): void;
+}
+
+/** Jobs of one round: one round trip to each server. */
+const BATCH_MAX = 200;
+/** How long a hint is trusted before the row is hinted again: the queue may have been flushed, or the worker killed. */
+const HINT_AGAIN_MS = 10_000;
+/** Nudges under way at once; what is beyond waits for the next round, a fraction of a second. */
+const NUDGES_MAX = 64;
+const NUDGE_MAX_MS = 1_000;
+/** The figures read the whole index of open jobs. */
+const FIGURES_EVERY_MS = 5_000;
+
+export function createFanoutRelay(parts: FanoutRelayParts): FanoutRelay {
+  const { events } = parts;
+  let nudging = 0;
+  const refreshFigures = throttled({ everyMs: FIGURES_EVERY_MS, monotonicMs: parts.monotonicMs }, async (signal) => {
+    events.openJobs(await parts.loadOpenFigures(signal));
+  });
+
+  async function hint(signal: AbortSignal, by: 'round' | 'nudge', jobs: readonly FanoutJobKey[]) {
+    const failed = await parts.addHints(signal, jobs);
+    if (jobs.length > failed.length) events.hinted({ by, result: 'added', count: jobs.length - failed.length });
+    if (failed.length > 0) events.hinted({ by, result: 'failed', count: failed.length });
+    return failed;
+  }
+
+  return {
+    async runOnce(signal) {
+      const due = await parts.claimDueJobs(signal, { most: BATCH_MAX, hintAgainMs: HINT_AGAIN_MS });
+      const failed = due.length === 0 ? [] : await hint(signal, 'round', due);
+      // Without this they would be taken for hinted, and wait.
+      if (failed.length > 0) await parts.forgetHints(signal, failed);
+      await refreshFigures(signal);
+      return due.length === BATCH_MAX && failed.length === 0;
+    },
+
+    nudge(job) {
+      if (nudging >= NUDGES_MAX) {
+        events.hinted({ by: 'nudge', result: 'dropped', count: 1 });
+        return;
+      }
+      nudging += 1;
+      hint(AbortSignal.timeout(NUDGE_MAX_MS), 'nudge', [job])
+        .catch(() => events.hinted({ by: 'nudge', result: 'failed', count: 1 }))
+        .finally(() => {
+          nudging -= 1;
+        });
+    },
+  };
+}
