@@ -39,6 +39,8 @@ type ReadyPage = Extract<TimelinePage, { ids: unknown }>;
 
 /** Pause between two looks at a timeline that another process rebuilds, in milliseconds. */
 const LOOK_EVERY_MS = 20;
+/** Rebuilds that one fetch asks for before it does without. */
+const REBUILDS_MAX = 2;
 
 export function createCandidates(parts: CandidatesParts): OpenCandidates {
   return function openCandidates(call, viewer) {
@@ -70,21 +72,19 @@ export function createCandidates(parts: CandidatesParts): OpenCandidates {
       let page = await look(direction, position, count);
       let waitedMs = 0;
       let rebuilds = 0;
+      // Also one that somebody builds is asked for: whoever did may be dead, and its lease over.
       while (page && page.state !== 'ready') {
-        if (page.state === 'absent') {
-          // A key that vanishes again as soon as it is there will not be there the third time either.
-          if (rebuilds === 2) return undefined;
+        const outcome = await parts.rebuild(call, viewer);
+        if (outcome === 'refused') break;
+        if (outcome === 'busy') {
+          if (waitedMs >= parts.waitMs) break;
+          waitedMs += LOOK_EVERY_MS;
+          await untilAborted(new Promise<void>((resolve) => void after(LOOK_EVERY_MS, resolve)), signal);
+        } else {
           rebuilds += 1;
-          const outcome = await parts.rebuild(call, viewer);
-          if (outcome === 'refused') break;
-          if (outcome === 'done') {
-            page = await look(direction, position, count);
-            continue;
-          }
+          // A key that vanishes as soon as it is there will not be there the next time either; Postgres knows it all.
+          if (rebuilds > REBUILDS_MAX) return undefined;
         }
-        if (waitedMs >= parts.waitMs) break;
-        waitedMs += LOOK_EVERY_MS;
-        await untilAborted(new Promise<void>((resolve) => void after(LOOK_EVERY_MS, resolve)), signal);
         page = await look(direction, position, count);
       }
       if (page?.state === 'ready') return page;
