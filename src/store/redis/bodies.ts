@@ -1,7 +1,10 @@
 /**
  * Owns what is immutable under its version: bodies of posts, profiles of authors, encoded as the API's own messages. A key is stored under the version that
  * was read with it, so it needs no invalidation; two who store the same key store the same bytes.
+ *
+ * A checksum goes before the message: protobuf reads most damaged bytes without complaint, as a post with less in it.
  */
+import { crc32 } from 'node:zlib';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { TributaryError } from '../../errors.ts';
@@ -74,7 +77,7 @@ function versioned<Id, Value>(
         if ('error' in result) return { kind: 'error', error: result.error };
         if (result.value === undefined) return { kind: 'miss' };
         try {
-          return { kind: 'hit', value: decode(result.value as Uint8Array) };
+          return { kind: 'hit', value: decode(unsealed(result.value as Buffer)) };
         } catch {
           return { kind: 'corrupt' };
         }
@@ -83,10 +86,26 @@ function versioned<Id, Value>(
     store: (signal, tenant, values) =>
       cache.write(
         signal,
-        values.map(({ value, ...version }) => ({ key: keyOf(tenant, version), value: Buffer.from(encode(value)) })),
+        values.map(({ value, ...version }) => ({ key: keyOf(tenant, version), value: sealed(encode(value)) })),
         options.lifeMs,
       ),
   };
+}
+
+const CHECKSUM_BYTES = 4;
+
+function sealed(message: Uint8Array): Buffer {
+  const bytes = Buffer.allocUnsafe(CHECKSUM_BYTES + message.length);
+  bytes.writeUInt32BE(crc32(message));
+  bytes.set(message, CHECKSUM_BYTES);
+  return bytes;
+}
+
+/** Throws for bytes that were not stored so. */
+function unsealed(bytes: Buffer): Uint8Array {
+  const message = bytes.subarray(CHECKSUM_BYTES);
+  if (bytes.readUInt32BE(0) !== crc32(message)) throw new Error('the checksum does not fit');
+  return message;
 }
 
 function encodeBody(body: PostBody): Uint8Array {

@@ -1,11 +1,15 @@
 /**
- * Owns connections to the cache Redis. Clients of the request path fail fast: no queue while disconnected, a time-out on every command. Every client
- * comes back by itself, also from a server that was demoted and answers READONLY. Works on one server and on a cluster.
+ * Owns connections to the cache Redis, and how work becomes calls: of bounded size, a bounded number in flight, split where a cluster refuses several keys at once. Clients fail fast:
+ * no queue while disconnected, a time-out on every command. Every client comes back by itself, also from a server that was demoted and answers READONLY, and
+ * from a connection that has gone deaf. Works on one server and on a cluster.
+ *
+ * A command that timed out may still be carried out, later than the caller believes. So nothing is sent here that does harm when it comes late: scripts check a token, and the rest adds what is
+ * immutable or takes away what can be loaded again.
  */
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { TributaryError } from '../../errors.ts';
-import { untilAborted } from '../../runtime.ts';
-import { groupKeys } from './keys.ts';
+import { after, throwIfAborted, untilAborted } from '../../runtime.ts';
+import { groupKeys, KEYS_PER_CALL_MAX } from './keys.ts';
 import * as scripts from './scripts.ts';
 
 export interface CacheOptions {
@@ -22,6 +26,8 @@ export interface CacheOptions {
 export type KeyResult = { readonly value: unknown } | { readonly error: TributaryError };
 
 export interface Cache {
+  /** Resolves when commands can be sent: at once, or after the (first) connection. Commands before that fail. Throws the abort's reason, and CACHE_UNAVAILABLE once closed. */
+  ready(signal: AbortSignal): Promise<void>;
   /** Runs a script once, over keys of one slot. Throws CACHE_UNAVAILABLE where it was not answered in time, and the abort's reason where the signal was first. */
   run(
     signal: AbortSignal,
@@ -30,8 +36,8 @@ export interface Cache {
     args: readonly ScriptArgument[],
   ): Promise<unknown>;
   /**
-   * Runs a script that answers a list with one item for each key, over any number of keys, in calls of bounded size. `args` go with every call, `perKey` gives one more
-   * for each key. Answers one result for each key, in order; never throws but for the abort.
+   * Runs a script that answers a list with one item for each key, over any number of keys, in calls of bounded size, few of them in flight. `args` go with every call, `perKey` gives one more
+   * for each key. A call may be repeated key by key, so the script must bear to run twice. Answers one result for each key, in order; never throws but for the abort.
    */
   runEach(
     signal: AbortSignal,
@@ -42,7 +48,7 @@ export interface Cache {
   ): Promise<readonly KeyResult[]>;
   /** The values of plain keys: undefined where there is none. */
   read(signal: AbortSignal, keys: readonly string[]): Promise<readonly KeyResult[]>;
-  /** Stores immutable values, with a life in ms. */
+  /** Stores immutable values, with a life in ms. Throws unless all were stored. */
   write(
     signal: AbortSignal,
     entries: readonly { readonly key: string; readonly value: Buffer | string }[],
@@ -52,8 +58,9 @@ export interface Cache {
   remove(signal: AbortSignal, keys: readonly string[]): Promise<void>;
   removeFields(signal: AbortSignal, fields: readonly { readonly key: string; readonly field: string }[]): Promise<void>;
   removeMembers(signal: AbortSignal, key: string, members: readonly (string | number)[]): Promise<void>;
-  /** A setting of the server (of one node, on a cluster). */
-  setting(signal: AbortSignal, name: string): Promise<string | undefined>;
+  /** A setting of the server, or of each master of a cluster; nothing for one that the server does not know. */
+  settings(signal: AbortSignal, name: string): Promise<readonly string[]>;
+  /** Calls in flight fail as CACHE_UNAVAILABLE, as do those to come. */
   close(): Promise<void>;
 }
 
@@ -77,13 +84,29 @@ export type ScriptName = keyof typeof SCRIPTS;
 const RETRY_AFTER_MS = 200;
 /** Longest pause between two attempts to connect. */
 const RECONNECT_MAX_MS = 1_000;
+/** Calls that one batch has in flight: enough to hide the way to Redis, too few to make others wait behind it. */
+const CALLS_IN_FLIGHT_MAX = 16;
+/** A connection is given up when it has owed an answer for so many command time-outs: the peer went away without a word. */
+const DEAF_AFTER_TIMEOUTS = 4;
+const DEAF_AFTER_MIN_MS = 1_000;
+/** How long the other side may take to end a connection that is being closed. */
+const DISCONNECT_TIMEOUT_MS = 200;
+/** Tries of one command among the nodes of a cluster whose map is changing, and the pause between them; both within the command's time-out. */
+const REDIRECTIONS_MAX = 6;
+const REDIRECTION_PAUSE_MS = 10;
+/** What a batch is answered on account of one of its keys: a slot that is moving, keys of several slots, a key of a foreign type. */
+const MANY_KEYS_REFUSED =
+  /^(?:TRYAGAIN|CROSSSLOT|WRONGTYPE)\b|do not hash to the same slot|Too many Cluster redirections/;
 
 type Commands = Redis | Cluster;
 type Run = (keyCount: number, ...args: ScriptArgument[]) => Promise<unknown>;
+type Outcome<Value> = { readonly value: Value } | { readonly error: TributaryError };
 
 export function createCache(options: CacheOptions): Cache {
   const client = connect(options);
   client.on('error', (error: Error) => options.clientFailed(error));
+  // Of single nodes of a cluster.
+  client.on('node error', (error: Error) => options.clientFailed(error));
   const runs = Object.fromEntries(
     Object.entries(SCRIPTS).map(([name, lua]) => {
       client.defineCommand(name, { lua });
@@ -91,16 +114,10 @@ export function createCache(options: CacheOptions): Cache {
     }),
   ) as Record<ScriptName, Run>;
 
-  function bounded<Result>(signal: AbortSignal, work: Promise<Result>): Promise<Result> {
-    return untilAborted(work.catch(rethrowUnavailable), signal);
-  }
-
-  function rethrowUnavailable(error: unknown): never {
-    throw new TributaryError('CACHE_UNAVAILABLE', {
-      message: 'the cache did not answer',
-      retryAfterMs: RETRY_AFTER_MS,
-      cause: error,
-    });
+  /** Sends nothing for a caller who has left. */
+  async function bounded<Result>(signal: AbortSignal, send: () => Promise<Result>): Promise<Result> {
+    throwIfAborted(signal);
+    return untilAborted(send().catch(throwUnavailable), signal);
   }
 
   const call = (
@@ -108,97 +125,197 @@ export function createCache(options: CacheOptions): Cache {
     script: ScriptName,
     keys: readonly string[],
     args: readonly ScriptArgument[],
-  ): Promise<unknown> => bounded(signal, runs[script](keys.length, ...keys, ...args));
+  ): Promise<unknown> => bounded(signal, () => runs[script](keys.length, ...keys, ...args));
 
-  async function perKey<Item>(
+  /** Asks in calls of bounded size; what was refused for being asked together is asked again one by one. */
+  async function inCalls<Value>(
     signal: AbortSignal,
     keys: readonly string[],
-    ask: (indexes: readonly number[]) => Promise<readonly Item[]>,
-  ): Promise<readonly ({ readonly value: Item } | { readonly error: TributaryError })[]> {
-    const results = new Array<{ readonly value: Item } | { readonly error: TributaryError }>(keys.length);
-    await Promise.all(
-      groupKeys(keys, options).map(async (indexes) => {
-        try {
-          const values = await ask(indexes);
-          indexes.forEach((index, at) => {
-            results[index] = { value: values[at] as Item };
-          });
-        } catch (error) {
-          if (signal.aborted) throw error;
-          for (const index of indexes) results[index] = { error: error as TributaryError };
-        }
-      }),
+    ask: (keys: readonly string[], indexes: readonly number[]) => Promise<readonly Value[]>,
+  ): Promise<readonly Outcome<Value>[]> {
+    const outcomes = new Array<Outcome<Value>>(keys.length);
+    const refused: number[] = [];
+    async function askGroup(indexes: readonly number[]): Promise<void> {
+      try {
+        const values = await ask(
+          indexes.map((index) => keys[index] as string),
+          indexes,
+        );
+        if (values.length !== indexes.length)
+          throw new Error('an answer of the cache has another length than the question');
+        indexes.forEach((index, at) => {
+          outcomes[index] = { value: values[at] as Value };
+        });
+      } catch (error) {
+        throwIfAborted(signal);
+        if (!(error instanceof TributaryError)) throw error;
+        if (indexes.length > 1 && isManyKeysRefusal(error)) refused.push(...indexes);
+        else for (const index of indexes) outcomes[index] = { error };
+      }
+    }
+    await inWindow(groupKeys(keys, options), askGroup);
+    await inWindow(
+      refused.map((index) => [index]),
+      askGroup,
     );
-    return results;
+    return outcomes;
   }
 
   return {
+    async ready(signal) {
+      throwIfAborted(signal);
+      if (client.status === 'ready') return;
+      if (client.status === 'end') throwUnavailable(new Error('the connection is closed'));
+      let stopListening = (): void => undefined;
+      const connected = new Promise<void>((resolve, reject) => {
+        const ended = (): void => reject(new Error('the connection is closed'));
+        client.once('ready', resolve).once('end', ended);
+        stopListening = () => void client.off('ready', resolve).off('end', ended);
+      });
+      await untilAborted(connected.catch(throwUnavailable), signal).finally(stopListening);
+    },
+
     run: call,
-    runEach: (signal, script, keys, args, extra) =>
-      perKey(signal, keys, async (indexes) => {
-        const own = indexes.map((index) => keys[index] as string);
-        const more = extra ? indexes.map((index) => extra[index] as ScriptArgument) : [];
-        return (await call(signal, script, own, [...args, ...more])) as readonly unknown[];
+
+    runEach: (signal, script, keys, args, perKey) =>
+      inCalls(signal, keys, async (some, indexes) => {
+        const more = perKey ? indexes.map((index) => perKey[index] as ScriptArgument) : [];
+        return (await call(signal, script, some, [...args, ...more])) as readonly unknown[];
       }),
+
     read: (signal, keys) =>
-      perKey(signal, keys, async (indexes) => {
-        const values = await bounded(signal, client.mgetBuffer(indexes.map((index) => keys[index] as string)));
+      inCalls(signal, keys, async (some) => {
+        const values = await bounded(signal, () => client.mgetBuffer([...some]));
         return values.map((value) => value ?? undefined);
       }),
-    async write(signal, entries, lifeMs) {
-      await Promise.all(entries.map(({ key, value }) => bounded(signal, client.set(key, value, 'PX', lifeMs))));
-    },
+
+    write: (signal, entries, lifeMs) =>
+      inWindow(entries, async ({ key, value }) => {
+        await bounded(signal, () => client.set(key, value, 'PX', lifeMs));
+      }),
+
     async remove(signal, keys) {
-      await Promise.all(
-        groupKeys(keys, options).map((indexes) =>
-          bounded(signal, client.del(indexes.map((index) => keys[index] as string))),
-        ),
-      );
+      const outcomes = await inCalls(signal, keys, async (some) => {
+        const removed = await bounded(signal, () => client.del([...some]));
+        return some.map(() => removed);
+      });
+      for (const outcome of outcomes) if ('error' in outcome) throw outcome.error;
     },
+
     async removeFields(signal, fields) {
-      await Promise.all(fields.map(({ key, field }) => bounded(signal, client.hdel(key, field))));
+      const byKey = Map.groupBy(fields, ({ key }) => key);
+      await inWindow([...byKey], async ([key, some]) => {
+        for (let from = 0; from < some.length; from += KEYS_PER_CALL_MAX) {
+          const names = some.slice(from, from + KEYS_PER_CALL_MAX).map(({ field }) => field);
+          await bounded(signal, () => client.hdel(key, ...names));
+        }
+      });
     },
+
     async removeMembers(signal, key, members) {
-      await bounded(signal, client.zrem(key, ...members));
+      if (members.length > 0) await bounded(signal, () => client.zrem(key, ...members));
     },
-    async setting(signal, name) {
-      const reply = await bounded(signal, client.config('GET', name) as Promise<unknown>);
-      return Array.isArray(reply) ? (reply[1] as string | undefined) : undefined;
+
+    async settings(signal, name) {
+      const nodes = client instanceof Cluster ? client.nodes('master') : [client];
+      const replies = await Promise.all(nodes.map((node) => bounded(signal, () => node.config('GET', name))));
+      return (replies as readonly (readonly string[])[]).flatMap(([, value]) => value ?? []);
     },
+
     async close() {
+      const { status } = client;
+      // Between two attempts there is nothing to end, and nobody to say so.
+      const isOver = status === 'end' || status === 'reconnecting';
+      const ended = new Promise<void>((resolve) => {
+        const giveUp = after(2 * DISCONNECT_TIMEOUT_MS, resolve);
+        client.once('end', () => {
+          giveUp();
+          resolve();
+        });
+      });
       client.disconnect();
+      if (!isOver) await ended;
     },
   };
 }
 
+function throwUnavailable(error: unknown): never {
+  throw new TributaryError('CACHE_UNAVAILABLE', {
+    message: 'the cache did not answer',
+    retryAfterMs: RETRY_AFTER_MS,
+    cause: error,
+  });
+}
+
+function isManyKeysRefusal({ cause }: TributaryError): boolean {
+  return cause instanceof Error && MANY_KEYS_REFUSED.test(cause.message);
+}
+
+/** Works on all items, on a bounded number at once. The first fault ends it; what is under way then is not waited for. */
+async function inWindow<Item>(items: readonly Item[], work: (item: Item) => Promise<void>): Promise<void> {
+  const rest = items.values();
+  let failed = false;
+  async function take(): Promise<void> {
+    for (const item of rest) {
+      if (failed) return;
+      await work(item);
+    }
+  }
+  try {
+    await Promise.all(Array.from({ length: Math.min(items.length, CALLS_IN_FLIGHT_MAX) }, take));
+  } finally {
+    failed = true;
+  }
+}
+
 function connect(options: CacheOptions): Commands {
+  const retryStrategy = (times: number): number => Math.min(50 * 2 ** Math.min(times, 5), RECONNECT_MAX_MS);
   const redis = {
     enableOfflineQueue: false,
     commandTimeout: options.commandTimeoutMs,
     connectTimeout: options.connectTimeoutMs,
+    disconnectTimeout: DISCONNECT_TIMEOUT_MS,
+    socketTimeout: Math.max(DEAF_AFTER_MIN_MS, DEAF_AFTER_TIMEOUTS * options.commandTimeoutMs),
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
-    retryStrategy: (times: number) => Math.min(50 * 2 ** Math.min(times, 5), RECONNECT_MAX_MS),
-    // The server was demoted: another connection finds the new primary. The command itself is ours to repeat.
-    reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
+    retryStrategy,
+    // The server was demoted: another connection finds the new primary. The command itself is its caller's to repeat.
+    reconnectOnError: (error: Error) => error.message.includes('READONLY'),
   } satisfies RedisOptions;
-  const [first] = options.urls;
+  const addresses = options.urls.map(addressOf);
+  const [first] = addresses;
   if (first === undefined) throw new Error('the cache needs an address');
-  if (!options.cluster) return new Redis({ ...redis, ...addressOf(first) });
-  return new Cluster(options.urls.map(addressOf), {
-    redisOptions: redis,
-    enableOfflineQueue: false,
-    clusterRetryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 5), RECONNECT_MAX_MS),
-  });
+  if (!options.cluster) return new Redis({ ...redis, ...first.node, ...first.access });
+  return new Cluster(
+    addresses.map(({ node }) => node),
+    {
+      // Nodes that the cluster names are entered like those that we were given.
+      redisOptions: { ...redis, ...first.access },
+      enableOfflineQueue: false,
+      maxRedirections: REDIRECTIONS_MAX,
+      retryDelayOnTryAgain: REDIRECTION_PAUSE_MS,
+      retryDelayOnFailover: REDIRECTION_PAUSE_MS,
+      retryDelayOnClusterDown: REDIRECTION_PAUSE_MS,
+      clusterRetryStrategy: retryStrategy,
+    },
+  );
 }
 
-function addressOf(url: string): { host: string; port: number; username?: string; password?: string; tls?: object } {
-  const { hostname, port, username, password, protocol } = new URL(url);
+interface Address {
+  readonly node: { readonly host: string; readonly port: number };
+  readonly access: Pick<RedisOptions, 'username' | 'password' | 'tls' | 'db'>;
+}
+
+function addressOf(url: string): Address {
+  const { hostname, port, pathname, username, password, protocol } = new URL(url);
+  const database = /^\/(\d+)$/.exec(pathname)?.[1];
   return {
-    host: hostname,
-    port: port === '' ? 6_379 : Number(port),
-    ...(username !== '' && { username: decodeURIComponent(username) }),
-    ...(password !== '' && { password: decodeURIComponent(password) }),
-    ...(protocol === 'rediss:' && { tls: {} }),
+    node: { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: port === '' ? 6_379 : Number(port) },
+    access: {
+      ...(username !== '' && { username: decodeURIComponent(username) }),
+      ...(password !== '' && { password: decodeURIComponent(password) }),
+      ...(protocol === 'rediss:' && { tls: {} }),
+      ...(database !== undefined && { db: Number(database) }),
+    },
   };
 }

@@ -1,5 +1,5 @@
 /** Owns how facts are written in Redis: `v` and short text. A value that does not read as one is treated as not there. */
-import { type PostId, postIdFrom, type UserId } from '../../timeline/ids.ts';
+import { type PostId, parseUserId, postIdFrom, type UserId } from '../../timeline/ids.ts';
 import {
   AUTHOR_STATES,
   MODERATION_STATES,
@@ -13,9 +13,13 @@ import type { AuthorFact } from './facts.ts';
 /** `v`, then follows, blocks, blocked by as 0 or 1, then the end of the mute in ms, `inf` or nothing. The clean-up script reads the first two characters. */
 export function encodeRelation(relation: Relation): string {
   const bit = (flag: boolean): string => (flag ? '1' : '0');
-  const until = relation.mutedUntilMs;
-  const mute = until === undefined ? '' : Number.isFinite(until) ? String(until) : 'inf';
-  return `v${bit(relation.follows)}${bit(relation.blocks)}${bit(relation.blockedBy)}${mute}`;
+  return `v${bit(relation.follows)}${bit(relation.blocks)}${bit(relation.blockedBy)}${muteEnd(relation.mutedUntilMs)}`;
+}
+
+/** Rounded up to a whole millisecond: a mute may last a moment longer, and not less. */
+function muteEnd(untilMs: number | undefined): string {
+  if (untilMs === undefined) return '';
+  return untilMs >= Number.MAX_SAFE_INTEGER ? 'inf' : String(Math.max(0, Math.ceil(untilMs)));
 }
 
 export function decodeRelation(text: string): Relation | undefined {
@@ -53,21 +57,15 @@ export function decodeMeta(text: string, postId: PostId): PostMeta | undefined {
   const [author, visibility, moderation, deleted, plainRepost, metaVersion, bodyVersion, replyTo, repostOf] = fields;
   const visible = typeof visibility === 'number' ? VISIBILITIES[visibility] : undefined;
   const moderated = typeof moderation === 'number' ? MODERATION_STATES[moderation] : undefined;
-  if (
-    typeof author !== 'string' ||
-    !visible ||
-    !moderated ||
-    typeof metaVersion !== 'number' ||
-    typeof bodyVersion !== 'number'
-  )
-    return undefined;
+  const who = userIn(author);
+  if (!who || !visible || !moderated || !isVersion(metaVersion) || !isVersion(bodyVersion)) return undefined;
   const reply = refIn(replyTo);
   const repost = refIn(repostOf);
   // A part that does not read must spoil the whole: a target that went missing would hide nothing any more.
   if (reply === 'unreadable' || repost === 'unreadable' || !isBit(deleted) || !isBit(plainRepost)) return undefined;
   return {
     postId,
-    author: author as UserId,
+    author: who,
     visibility: visible,
     moderation: moderated,
     deleted: deleted === 1,
@@ -88,7 +86,7 @@ export function decodeAuthor(text: string): AuthorFact | undefined {
   if (fields?.length !== 3) return undefined;
   const [lifecycle, isProtected, profileVersion] = fields;
   const state = typeof lifecycle === 'number' ? AUTHOR_STATES[lifecycle] : undefined;
-  if (!state || !isBit(isProtected) || typeof profileVersion !== 'number') return undefined;
+  if (!state || !isBit(isProtected) || !isVersion(profileVersion)) return undefined;
   return { state: { lifecycle: state, protected: isProtected === 1 }, profileVersion };
 }
 
@@ -105,9 +103,17 @@ function refIn(value: unknown): PostRef | undefined | 'unreadable' {
   if (!Array.isArray(value)) return 'unreadable';
   if (value.length === 0) return undefined;
   const [postId, author] = value as readonly unknown[];
-  if (value.length !== 2 || !Number.isSafeInteger(postId) || Number(postId) < 1 || typeof author !== 'string')
-    return 'unreadable';
-  return { postId: postIdFrom(Number(postId)), author: author as UserId };
+  const who = userIn(author);
+  if (value.length !== 2 || !isVersion(postId) || postId < 1 || !who) return 'unreadable';
+  return { postId: postIdFrom(postId), author: who };
+}
+
+function userIn(value: unknown): UserId | undefined {
+  return typeof value === 'string' ? parseUserId(value) : undefined;
+}
+
+function isVersion(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
 function isBit(value: unknown): boolean {

@@ -9,7 +9,7 @@ import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { AuthorState, PostMeta, Relation } from '../../timeline/post.ts';
 import type { Cache } from './client.ts';
 import { decodeAuthor, decodeMeta, decodeRelation, encodeAuthor, encodeMeta, encodeRelation } from './fact-codec.ts';
-import type { Keys } from './keys.ts';
+import { KEYS_PER_CALL_MAX, type Keys } from './keys.ts';
 
 export type Lookup<Value> =
   | { readonly kind: 'hit'; readonly value: Value }
@@ -72,44 +72,36 @@ export function createAuthorFacts(cache: Cache, keys: Keys, options: FactOptions
 }
 
 export function createRelationFacts(cache: Cache, keys: Keys, options: FactOptions): RelationFacts {
+  const keyOf = ({ tenant, viewer }: ViewerScope): string => keys.relations(tenant, viewer);
+  const forget: RelationFacts['forget'] = (signal, scope, authors) =>
+    cache.removeFields(
+      signal,
+      authors.map((author) => ({ key: keyOf(scope), field: author })),
+    );
+
   return {
-    async lookUp(signal, { tenant, viewer }, authors, token) {
-      if (authors.length === 0) return [];
-      try {
-        const args = [token, options.tokenLifeMs, shortened(options), ...authors];
-        const values = (await cache.run(
-          signal,
-          'leaseGetFields',
-          [keys.relations(tenant, viewer)],
-          args,
-        )) as readonly string[];
-        return values.map((value) => lookupFrom(value, decodeRelation));
-      } catch (error) {
-        if (signal.aborted) throw error;
-        return authors.map(() => ({ kind: 'error', error: error as TributaryError }));
-      }
+    async lookUp(signal, scope, authors, token) {
+      const lookups = await inCalls(signal, authors, errored, async (some) => {
+        const args = [token, options.tokenLifeMs, shortened(options), ...some];
+        const values = (await cache.run(signal, 'leaseGetFields', [keyOf(scope)], args)) as readonly string[];
+        return values.map((value) => meaningOf(value, decodeRelation));
+      });
+      return withoutUnreadable(lookups, authors, (some) => forget(signal, scope, some));
     },
-    async fill(signal, { tenant, viewer }, token, entries) {
-      if (entries.length === 0) return [];
-      const args = entries.flatMap(([author, relation]) => [author, encodeRelation(relation)]);
-      try {
-        const stored = (await cache.run(
-          signal,
-          'leaseFillFields',
-          [keys.relations(tenant, viewer)],
-          [token, ...args],
-        )) as readonly number[];
-        return stored.map((done) => (done === 1 ? 'won' : 'voided'));
-      } catch (error) {
-        if (signal.aborted) throw error;
-        return entries.map(() => 'failed');
-      }
-    },
-    forget: (signal, { tenant, viewer }, authors) =>
-      cache.removeFields(
+
+    fill: (signal, scope, token, entries) =>
+      inCalls(
         signal,
-        authors.map((author) => ({ key: keys.relations(tenant, viewer), field: author })),
+        entries,
+        () => 'failed' as const,
+        async (some) => {
+          const args = some.flatMap(([author, relation]) => [author, encodeRelation(relation)]);
+          const stored = await cache.run(signal, 'leaseFillFields', [keyOf(scope)], [token, ...args]);
+          return (stored as readonly number[]).map((done) => (done === 1 ? 'won' : 'voided'));
+        },
       ),
+
+    forget,
   };
 }
 
@@ -120,42 +112,84 @@ function stringFacts<Id, Value>(
   encode: (value: Value) => string,
   decode: (text: string, id: Id) => Value | undefined,
 ): Facts<TenantId, Id, Value> {
+  const forget: Facts<TenantId, Id, Value>['forget'] = (signal, tenant, ids) =>
+    cache.remove(
+      signal,
+      ids.map((id) => keyOf(tenant, id)),
+    );
+
   return {
     async lookUp(signal, tenant, ids, token) {
       const keys = ids.map((id) => keyOf(tenant, id));
       const results = await cache.runEach(signal, 'leaseGet', keys, [token, options.tokenLifeMs]);
-      return results.map((result, index) =>
+      const lookups = results.map((result, index) =>
         'error' in result
-          ? { kind: 'error', error: result.error }
-          : lookupFrom(result.value as string, (text) => decode(text, ids[index] as Id)),
+          ? errored(result.error)
+          : meaningOf(result.value as string, (text) => decode(text, ids[index] as Id)),
       );
+      return withoutUnreadable(lookups, ids, (some) => forget(signal, tenant, some));
     },
+
     async fill(signal, tenant, token, entries) {
       const keys = entries.map(([id]) => keyOf(tenant, id));
-      const results = await cache.runEach(
-        signal,
-        'leaseFill',
-        keys,
-        [token, shortened(options)],
-        entries.map(([, value]) => encode(value)),
-      );
+      const values = entries.map(([, value]) => encode(value));
+      const results = await cache.runEach(signal, 'leaseFill', keys, [token, shortened(options)], values);
       return results.map((result) => ('error' in result ? 'failed' : result.value === 1 ? 'won' : 'voided'));
     },
-    forget: (signal, tenant, ids) =>
-      cache.remove(
-        signal,
-        ids.map((id) => keyOf(tenant, id)),
-      ),
+
+    forget,
   };
 }
 
-/** What a value means: '' and '~' come from the scripts, `v…` is a fact. What does not read is somebody's corruption: load it, and do not store. */
-function lookupFrom<Value>(value: string, decode: (text: string) => Value | undefined): Lookup<Value> {
+type Meaning<Value> = Lookup<Value> | { readonly kind: 'unreadable' };
+
+/** '' and '~' come from the scripts, `v…` is a fact. */
+function meaningOf<Value>(value: string, decode: (text: string) => Value | undefined): Meaning<Value> {
   if (value === '') return { kind: 'miss' };
-  const fact = value.startsWith('v') ? decode(value) : undefined;
-  return fact === undefined ? { kind: 'loading' } : { kind: 'hit', value: fact };
+  if (value === '~') return { kind: 'loading' };
+  const fact = decode(value);
+  return fact === undefined ? { kind: 'unreadable' } : { kind: 'hit', value: fact };
+}
+
+/**
+ * What does not read is somebody's corruption. It goes away, which is always safe to do with a fact, and the next reader misses; this one has no token, and so is told what a reader
+ * without one is told: load it, and do not store.
+ */
+async function withoutUnreadable<Id, Value>(
+  meanings: readonly Meaning<Value>[],
+  ids: readonly Id[],
+  forget: (ids: readonly Id[]) => Promise<void>,
+): Promise<readonly Lookup<Value>[]> {
+  const unreadable = ids.filter((_, index) => meanings[index]?.kind === 'unreadable');
+  // Where this fails the next reader tries again, and the end of the fact's life comes at last.
+  if (unreadable.length > 0) await forget(unreadable).catch(() => undefined);
+  return meanings.map((meaning) => (meaning.kind === 'unreadable' ? { kind: 'loading' } : meaning));
+}
+
+/** Runs over fields of one hash in calls of bounded size. The fault of one call is answered for its own items only. */
+async function inCalls<Item, Result>(
+  signal: AbortSignal,
+  items: readonly Item[],
+  onError: (error: TributaryError) => Result,
+  call: (some: readonly Item[]) => Promise<readonly Result[]>,
+): Promise<readonly Result[]> {
+  const results: Result[] = [];
+  for (let from = 0; from < items.length; from += KEYS_PER_CALL_MAX) {
+    const some = items.slice(from, from + KEYS_PER_CALL_MAX);
+    try {
+      results.push(...(await call(some)));
+    } catch (error) {
+      if (signal.aborted) throw error;
+      results.push(...some.map(() => onError(error as TributaryError)));
+    }
+  }
+  return results;
+}
+
+function errored(error: TributaryError): { readonly kind: 'error'; readonly error: TributaryError } {
+  return { kind: 'error', error };
 }
 
 function shortened({ lifeMs, random }: FactOptions): number {
-  return Math.floor(lifeMs * (1 - random() / 10));
+  return Math.max(1, Math.floor(lifeMs * (1 - random() / 10)));
 }

@@ -2,7 +2,7 @@
  * Owns the names of all keys in the cache Redis and how batches of keys become calls.
  *
  * Every key carries a shard tag in braces, so that on Redis Cluster all keys of one viewer (and of one post, and of one author) live in one slot
- * and a script may touch several of them. Shards are many fewer than slots; their tags are searched so that shard i falls into the i-th
+ * and a script may touch several of them. Shards are many fewer than slots; their tags are chosen so that shard i falls into the i-th
  * part of the 16,384 slots, which spreads any number of masters evenly.
  */
 import { crc32 } from 'node:zlib';
@@ -30,7 +30,9 @@ export interface Keys {
 
 /** `shards`: fixed at birth; another number is a cold cache. 1 to 16,384. */
 export function createKeys(shards: number): Keys {
-  const tags = Array.from({ length: shards }, (_, shard) => tagInRange(shard, shards));
+  if (!Number.isInteger(shards) || shards < 1 || shards > SLOTS)
+    throw new RangeError(`1 to ${SLOTS} shards: ${shards}`);
+  const tags = tagsFor(shards);
   const tagOf = (tenant: TenantId, id: string): string => tags[crc32(`${tenant}:${id}`) % shards] as string;
   return {
     timeline: (tenant, viewer) => `tl:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,
@@ -72,14 +74,20 @@ export function groupKeys(
   return groups;
 }
 
-function tagInRange(shard: number, shards: number): string {
-  const low = Math.floor((shard * SLOTS) / shards);
-  const high = Math.floor(((shard + 1) * SLOTS) / shards);
-  for (let attempt = 0; ; attempt += 1) {
-    const tag = attempt === 0 ? `s${shard}` : `s${shard}.${attempt}`;
+/** One tag for each shard: the first of `s0`, `s1`, … whose slot falls into the shard's part. Some n · ln n tries for n shards. */
+function tagsFor(shards: number): readonly string[] {
+  const tags = new Array<string | undefined>(shards).fill(undefined);
+  let missing = shards;
+  for (let attempt = 0; missing > 0; attempt += 1) {
+    const tag = `s${attempt}`;
     const slot = crc16(tag) % SLOTS;
-    if (slot >= low && slot < high) return `{${tag}}`;
+    // The part of shard i is [floor(i · SLOTS / shards), floor((i + 1) · SLOTS / shards)).
+    const shard = Math.ceil(((slot + 1) * shards) / SLOTS) - 1;
+    if (tags[shard] !== undefined) continue;
+    tags[shard] = `{${tag}}`;
+    missing -= 1;
   }
+  return tags as readonly string[];
 }
 
 function crc16(text: string): number {

@@ -4,7 +4,14 @@
  * A timeline is one sorted set: entries are post IDs under −ID, so the newest come first; the state is one more member under +floor, so it
  * comes last. `r`: READY, complete above the floor. `b<token>:<ms>`: BUILDING since that millisecond of Redis' clock; takes pushes, is not complete; its score is
  * the newest ID trimmed meanwhile. No key: ABSENT. State and entries are one key, so they are evicted together.
+ *
+ * Every script may run twice, since whoever asked may not have heard the answer: the second run changes nothing and answers as the first did, or more cautiously.
+ *
+ * The first line makes each a script of Redis 7: one that a replica refuses as a whole, reads included (a demoted primary answers READONLY and the client
+ * reconnects, instead of serving what is past), and that a cluster stops as soon as it leaves its slot. Numbers are doubles in Lua, exact for
+ * IDs; `%.0f` and never `%d` writes them out, and scores may be answered in exponents.
  */
+const HEAD = '#!lua\n';
 
 /** Entries beyond the cap that a timeline may hold before it is trimmed back to the cap. */
 export const TRIM_STRIDE = 64;
@@ -31,7 +38,7 @@ end
 /**
  * KEYS: timelines. ARGV: post ID, cap, stride. Never creates a key: a list that was lost must not come back with one entry and look whole.
  */
-export const PUSH = `${ADD}
+export const PUSH = `${HEAD}${ADD}
 local cap, stride = tonumber(ARGV[2]), tonumber(ARGV[3])
 local out = {}
 for i, key in ipairs(KEYS) do
@@ -42,21 +49,28 @@ return out
 `;
 
 /**
- * KEYS: one timeline. ARGV: token, lease in ms, life in ms. Only one rebuild runs: a running one is left alone until its lease is over. Answers 'won', 'busy' or 'ready'.
+ * KEYS: one timeline. ARGV: token, lease in ms, life in ms. Only one rebuild runs: a running one is left alone until its lease is over, and keeps what it was pushed when it is
+ * taken over. A last member that is no state is not ours, and nothing above it can be trusted. Answers 'won', 'busy' or 'ready'.
  */
-export const BEGIN = `
+export const BEGIN = `${HEAD}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 local floor = '0'
 if state[1] then
   if state[1] == 'r' then return 'ready' end
-  local since = tonumber(string.match(state[1], ':(%d+)$'))
-  if now - since < tonumber(ARGV[2]) then return 'busy' end
-  redis.call('ZREM', KEYS[1], state[1])
-  floor = state[2]
+  local token, since = string.match(state[1], '^b(.*):(%d+)$')
+  if token == ARGV[1] then return 'won' end
+  if not token then
+    redis.call('DEL', KEYS[1])
+  elseif now - tonumber(since) < tonumber(ARGV[2]) then
+    return 'busy'
+  else
+    redis.call('ZREM', KEYS[1], state[1])
+    floor = state[2]
+  end
 end
-redis.call('ZADD', KEYS[1], floor, 'b' .. ARGV[1] .. ':' .. string.format('%d', now))
+redis.call('ZADD', KEYS[1], floor, 'b' .. ARGV[1] .. ':' .. string.format('%.0f', now))
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 'won'
 `;
@@ -65,7 +79,7 @@ return 'won'
  * KEYS: one timeline. ARGV: token ('' for any state), cap, stride, IDs. Adds older posts to a timeline that is still the one meant: a rebuild whose
  * token is gone adds nothing. Answers -1 where there is no such timeline, else how many were added.
  */
-export const ADD_OLDER = `${ADD}
+export const ADD_OLDER = `${HEAD}${ADD}
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if not state[1] then return -1 end
 if ARGV[1] ~= '' and string.sub(state[1], 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return -1 end
@@ -90,7 +104,7 @@ end
 /**
  * KEYS: one timeline. ARGV: token, floor of the snapshot, life in ms. READY only if the token is still there: whatever deleted the key meanwhile wins. Answers 1 or 0.
  */
-export const COMMIT = `${RAISE}
+export const COMMIT = `${HEAD}${RAISE}
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if not state[1] or string.sub(state[1], 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return 0 end
 local floor = ARGV[2]
@@ -103,7 +117,7 @@ return 1
 `;
 
 /** KEYS: one timeline. ARGV: floor. For a backfill that stopped before it reached the floor. Answers 1 where there is such a timeline. */
-export const RAISE_FLOOR = `${RAISE}
+export const RAISE_FLOOR = `${HEAD}${RAISE}
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if not state[1] then return 0 end
 if tonumber(ARGV[1]) > tonumber(state[2]) then raise(KEYS[1], state[1], ARGV[1]) end
@@ -114,7 +128,7 @@ return 1
  * KEYS: one timeline. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. State and entries are read in one moment. An unread timeline expires; a
  * read lengthens its life, not oftener than the renewal. Answers state member, floor, then IDs; nothing where there is no key.
  */
-export const PAGE = `
+export const PAGE = `${HEAD}
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if not state[1] then return {} end
 local ids
@@ -133,7 +147,7 @@ return out
  * KEYS: timeline, relations of its viewer. ARGV: author, IDs. Takes an author's entries away only while the cached relation says, in this same moment, that the viewer does not
  * follow: a new follow deletes that fact first and backfills after, so this cannot take what the backfill brought. Answers how many went, -1 without the fact.
  */
-export const CLEAN_AUTHOR = `
+export const CLEAN_AUTHOR = `${HEAD}
 local relation = redis.call('HGET', KEYS[2], ARGV[1])
 if not relation or string.sub(relation, 1, 2) ~= 'v0' then return -1 end
 local gone = 0
@@ -143,23 +157,25 @@ return gone
 
 /**
  * Lease fill. KEYS: facts kept as strings. ARGV: token, its life in ms. A miss leaves the reader's token, which is the right to store; whatever deletes the key takes the right away.
- * Answers for each key: the value, '' for "load it, the token is yours", '~' for "somebody else loads it".
+ * What is neither a value nor a token is not ours: a miss. Answers for each key: the value, '' for "load it, the token is yours", '~' for "somebody else loads it".
  */
-export const LEASE_GET = `
+export const LEASE_GET = `${HEAD}
 local out = {}
 for i, key in ipairs(KEYS) do
   local value = redis.call('GET', key)
-  if not value then
-    redis.call('SET', key, 't' .. ARGV[1], 'PX', ARGV[2])
+  local kind = value and string.sub(value, 1, 1)
+  if kind == 'v' then out[i] = value
+  elseif kind == 't' and value ~= 't' .. ARGV[1] then out[i] = '~'
+  else
+    if kind ~= 't' then redis.call('SET', key, 't' .. ARGV[1], 'PX', ARGV[2]) end
     out[i] = ''
-  elseif string.sub(value, 1, 1) == 't' then out[i] = '~'
-  else out[i] = value end
+  end
 end
 return out
 `;
 
 /** KEYS: facts. ARGV: token, life in ms, values. Stores a value only where the token still stands: a load that began before a change cannot put the past back. Answers 1 or 0 for each. */
-export const LEASE_FILL = `
+export const LEASE_FILL = `${HEAD}
 local out = {}
 for i, key in ipairs(KEYS) do
   if redis.call('GET', key) == 't' .. ARGV[1] then
@@ -171,27 +187,30 @@ return out
 `;
 
 /** The same for the fields of one hash. KEYS: the hash. ARGV: token, its life in ms, life of the hash in ms, fields. A token carries its own end, since fields have no life of their own. */
-export const LEASE_GET_FIELDS = `
+export const LEASE_GET_FIELDS = `${HEAD}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local token = 't' .. ARGV[1] .. ':' .. string.format('%d', now + ARGV[2])
+local own = 't' .. ARGV[1] .. ':'
+local token = own .. string.format('%.0f', now + tonumber(ARGV[2]))
 local fresh = redis.call('EXISTS', KEYS[1]) == 0
 local out = {}
 for i = 4, #ARGV do
   local value = redis.call('HGET', KEYS[1], ARGV[i])
-  if value and string.sub(value, 1, 1) == 't' and tonumber(string.match(value, ':(%d+)$')) <= now then value = false end
-  if not value then
+  local kind = value and string.sub(value, 1, 1)
+  local ends = kind == 't' and tonumber(string.match(value, ':(%d+)$'))
+  if kind == 'v' then out[i - 3] = value
+  elseif ends and ends > now and string.sub(value, 1, #own) ~= own then out[i - 3] = '~'
+  else
     redis.call('HSET', KEYS[1], ARGV[i], token)
     out[i - 3] = ''
-  elseif string.sub(value, 1, 1) == 't' then out[i - 3] = '~'
-  else out[i - 3] = value end
+  end
 end
 if fresh then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
 return out
 `;
 
 /** KEYS: the hash. ARGV: token, then field and value by turns. Answers 1 or 0 for each field. */
-export const LEASE_FILL_FIELDS = `
+export const LEASE_FILL_FIELDS = `${HEAD}
 local own = 't' .. ARGV[1] .. ':'
 local out = {}
 for i = 2, #ARGV, 2 do

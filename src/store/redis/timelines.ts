@@ -4,7 +4,7 @@
  */
 
 import type { TributaryError } from '../../errors.ts';
-import { type PostId, postIdFrom, type TenantId, type UserId } from '../../timeline/ids.ts';
+import { type PostId, parsePostId, type TenantId, type UserId } from '../../timeline/ids.ts';
 import type { Cache } from './client.ts';
 import { KEYS_PER_CALL_MAX, type Keys } from './keys.ts';
 
@@ -33,7 +33,7 @@ export interface Timelines {
   ): Promise<TimelinePage>;
   /** Asks for the right to rebuild. `busy`: another rebuild runs, and is younger than its lease. */
   begin(signal: AbortSignal, of: TimelineOf & { readonly token: string }): Promise<'won' | 'busy' | 'ready'>;
-  /** Adds posts in small calls; with a token only while the rebuild of that token runs. False where the timeline is not (or no longer) there. */
+  /** Adds posts in calls of bounded size; with a token only while the rebuild of that token runs. False where the timeline is not (or no longer) there. */
   addOlder(
     signal: AbortSignal,
     of: TimelineOf & { readonly token?: string; readonly postIds: readonly PostId[] },
@@ -69,6 +69,8 @@ const PUSH_OUTCOMES: readonly PushOutcome[] = ['absent', 'added', 'present', 'be
 const RENEW_BELOW = 0.9;
 /** A timeline that is never finished goes away by itself after this many leases. */
 const BUILDING_LIFE_LEASES = 10;
+/** With it the state member stays below the 64 bytes that a listpack takes (`zset-max-listpack-value`). */
+const TOKEN_FORM = /^[A-Za-z0-9_-]{1,40}$/;
 
 export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptions): Timelines {
   const { cap, stride } = options;
@@ -95,21 +97,23 @@ export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptio
       ];
       const [state, floor, ...ids] = (await cache.run(signal, 'page', [keyOf(query)], args)) as readonly string[];
       if (state === undefined) return { state: 'absent' };
-      return {
-        state: state === 'r' ? 'ready' : 'building',
-        floor: Number(floor),
-        ids: ids.map((id) => postIdFrom(Number(id))),
-      };
+      const postIds = ids.map(parsePostId);
+      if ((state !== 'r' && !state.startsWith('b')) || !postIds.every((id) => id !== undefined)) {
+        // Nothing of ours writes this. No part of it can be trusted, and what is absent is rebuilt.
+        await cache.remove(signal, [keyOf(query)]);
+        return { state: 'absent' };
+      }
+      return { state: state === 'r' ? 'ready' : 'building', floor: Number(floor), ids: postIds };
     },
 
     async begin(signal, of) {
+      if (!TOKEN_FORM.test(of.token)) throw new Error('a token of a rebuild is 1 to 40 of A-Z, a-z, 0-9, _ and -');
       const args = [of.token, options.rebuildLeaseMs, options.rebuildLeaseMs * BUILDING_LIFE_LEASES];
       return (await cache.run(signal, 'begin', [keyOf(of)], args)) as 'won' | 'busy' | 'ready';
     },
 
     async addOlder(signal, of) {
-      for (let from = 0; from < of.postIds.length; from += KEYS_PER_CALL_MAX) {
-        const some = of.postIds.slice(from, from + KEYS_PER_CALL_MAX);
+      for (const some of inCalls(of.postIds)) {
         const added = await cache.run(signal, 'addOlder', [keyOf(of)], [of.token ?? '', cap, stride, ...some]);
         if (added === -1) return false;
       }
@@ -124,27 +128,27 @@ export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptio
     },
 
     async removeEntries(signal, of) {
-      if (of.postIds.length > 0) await cache.removeMembers(signal, keyOf(of), of.postIds);
+      for (const some of inCalls(of.postIds)) await cache.removeMembers(signal, keyOf(of), some);
     },
 
     async cleanAuthor(signal, of) {
+      const both = [keyOf(of), keys.relations(of.tenant, of.viewer)];
       let gone = 0;
-      for (let from = 0; from < of.postIds.length; from += KEYS_PER_CALL_MAX) {
-        const some = of.postIds.slice(from, from + KEYS_PER_CALL_MAX);
-        const removed = await cache.run(
-          signal,
-          'cleanAuthor',
-          [keyOf(of), keys.relations(of.tenant, of.viewer)],
-          [of.author, ...some],
-        );
+      for (const some of inCalls(of.postIds)) {
+        const removed = Number(await cache.run(signal, 'cleanAuthor', both, [of.author, ...some]));
         if (removed === -1) return undefined;
-        gone += Number(removed);
+        gone += removed;
       }
       return gone;
     },
 
     drop: (signal, of) => cache.remove(signal, [keyOf(of)]),
   };
+}
+
+function* inCalls(postIds: readonly PostId[]): Generator<readonly PostId[]> {
+  for (let from = 0; from < postIds.length; from += KEYS_PER_CALL_MAX)
+    yield postIds.slice(from, from + KEYS_PER_CALL_MAX);
 }
 
 function pushOutcome(value: unknown): PushOutcome {
