@@ -1,6 +1,7 @@
 /** Owns the command line of `npm run admin -- <verb>`: what operators do until AdminService. Belongs to the composition root. */
 import { parseArgs } from 'node:util';
 import { assemble } from './assembly.ts';
+import { assembleCache, openCache } from './cache-assembly.ts';
 import { configFrom } from './config.ts';
 import { createMetrics } from './metrics/metrics.ts';
 import { systemRuntime } from './runtime.ts';
@@ -19,7 +20,7 @@ const USAGE = `Usage: npm run admin -- <verb> [options]
   suspend-author  --tenant T --author A                hides all posts of the author, at once
   restore-author  --tenant T --author A
   moderate-post   --tenant T --post P --state clear|sensitive|hidden
-The database is the one of DATABASE_URL.`;
+The database is the one of DATABASE_URL, the cache the one of REDIS_CACHE_URL: what an author or a post must no longer show is deleted there.`;
 
 /** Bound of one verb. */
 const DEADLINE_MS = 30_000;
@@ -91,11 +92,13 @@ export async function runAdmin(
       statementCancelled: () => undefined,
     },
   });
+  const cache = openCache(config, runtime, metrics);
   try {
-    const { administer } = assemble({ config, runtime, metrics, database });
+    const cached = assembleCache({ config, runtime, metrics, database, cache });
+    const { administer } = assemble({ config, runtime, metrics, database, cache: cached, nudge: () => undefined });
     print(await run(administer, AbortSignal.timeout(DEADLINE_MS), options));
   } finally {
-    await database.close();
+    await Promise.all([database.close(), cache.close()]);
   }
 }
 

@@ -15,6 +15,7 @@ import type { Call, Runtime } from './runtime.ts';
 import * as authors from './store/postgres/authors.ts';
 import type { Database, Transaction } from './store/postgres/client.ts';
 import * as counters from './store/postgres/counters.ts';
+import type { FanoutJobKey } from './store/postgres/fanout-jobs.ts';
 import * as generators from './store/postgres/generators.ts';
 import * as graph from './store/postgres/graph.ts';
 import * as graphReads from './store/postgres/graph-reads.ts';
@@ -26,10 +27,10 @@ import type { PostId, UserId } from './timeline/ids.ts';
 import { type Administer, type AuthorTransaction, createAdminister } from './write/administer.ts';
 import { createDelete, type DeleteTransaction } from './write/delete.ts';
 import { createEdit, createModerate, type PostTransaction } from './write/edit.ts';
-import type { FanoutJobName } from './write/fanout-job.ts';
 import { createImport, type ImportPosts } from './write/import.ts';
 import { createMint } from './write/mint.ts';
-import { createPublish, type ShowOwn } from './write/publish.ts';
+import { createShowOwn } from './write/own-timeline.ts';
+import { createPublish } from './write/publish.ts';
 import { createRelate, type GraphTransaction } from './write/relate.ts';
 import { createFindTargets } from './write/targets.ts';
 
@@ -45,10 +46,8 @@ export function assemble(parts: {
   readonly metrics: Metrics;
   readonly database: Database;
   readonly cache: CacheAssembly;
-  /** Shows a new post on its author's own timeline; false where that must be left to the fan-out. */
-  readonly showOwn: ShowOwn;
   /** Hints at a new fan-out job at once; never waited for. */
-  readonly nudge: (job: FanoutJobName) => void;
+  readonly nudge: (job: FanoutJobKey) => void;
 }): Assembly {
   const { config, runtime, metrics, database, cache } = parts;
   const { clock, log, random } = runtime;
@@ -101,7 +100,11 @@ export function assemble(parts: {
         findRequest: (call, requestId) =>
           publishing.findPublishRequest(database, call.signal, { tenant: call.tenant, requestId }),
         findTargets: createFindTargets({ clock, loadPosts, loadRelations, loadAuthors }),
-        showOwn: parts.showOwn,
+        showOwn: createShowOwn({
+          push: (signal, post) => cache.timelines.push(signal, post),
+          random,
+          pending: () => metrics.ownTimelinePending(),
+        }),
         nudge: parts.nudge,
         published: (seconds, outcome) => metrics.publishFinished(seconds, outcome),
       }),

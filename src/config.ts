@@ -54,6 +54,10 @@ const environment = z.object({
   REBUILD_LEASE_MS: milliseconds(100, 60_000, 5_000),
   REBUILD_WAIT_MS: milliseconds(0, 10_000, 250),
   REBUILDS_MAX: count(1, 1_000, 8),
+  QUEUE_PREFIX: z
+    .string()
+    .regex(/^[A-Za-z0-9_.-]{1,64}$/)
+    .default('tributary'),
   FANOUT_FOLLOWER_PAGE: count(1, 10_000, 2_000),
   FANOUT_CONCURRENCY: count(1, 1_000, 4),
   FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),
@@ -124,6 +128,8 @@ export interface Config {
     readonly concurrencyMax: number;
   };
   readonly fanout: {
+    /** Before the names of all keys in the queue Redis; services that share one take different ones. */
+    readonly queuePrefix: string;
     /** Followers read from Postgres at once. */
     readonly followerPage: number;
     /** Jobs of one process at once. */
@@ -199,6 +205,7 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       concurrencyMax: value.REBUILDS_MAX,
     }),
     fanout: Object.freeze({
+      queuePrefix: value.QUEUE_PREFIX,
       followerPage: value.FANOUT_FOLLOWER_PAGE,
       concurrency: value.FANOUT_CONCURRENCY,
       leaseMs: value.FANOUT_LEASE_MS,

@@ -2,14 +2,16 @@
  * Composition root: configuration → stores → flows → roles, started and stopped in order. Run as a program it serves one role until it is told
  * to stop, or with `admin <verb>` does one thing and ends.
  *
- * Roles: `api` answers calls; `worker` does the background work; `relay` moves the outbox, for which there is nothing to move yet; `all` is all of
- * them in one process. Each role answers /livez, /readyz and /metrics.
+ * Roles: `api` answers calls; `relay` moves the outboxes (fan-out jobs to the queue, events to the cache); `worker` delivers fan-out and folds counters;
+ * `all` is all of them in one process. Each role answers /livez, /readyz and /metrics.
  */
 import { pathToFileURL } from 'node:url';
 import { runAdmin } from './admin.ts';
 import { assemble } from './assembly.ts';
+import { assembleCache, openCache } from './cache-assembly.ts';
 import { type Config, configFrom, redacted } from './config.ts';
 import { createReadiness } from './degradation/readiness.ts';
+import { assembleFanout } from './fanout-assembly.ts';
 import { createMetrics, type Metrics } from './metrics/metrics.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
@@ -22,6 +24,8 @@ import { foldCounterDeltas } from './store/postgres/counters.ts';
 import { migrate } from './store/postgres/migrate.ts';
 import { findApiKey } from './store/postgres/tenants.ts';
 import { expirePublishRequests, probe } from './store/postgres/upkeep.ts';
+import { CacheRefused, checkCache } from './store/redis/checks.ts';
+import type { Cache } from './store/redis/client.ts';
 import { type Administer, hashApiKey } from './write/administer.ts';
 import type { ImportPosts } from './write/import.ts';
 
@@ -38,6 +42,7 @@ export interface Service {
 
 /** Statements of the background may take longer than any call. */
 const WORKER_STATEMENT_TIMEOUT_MS = 30_000;
+const CACHE_CHECK_TIMEOUT_MS = 3_000;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
 
@@ -70,7 +75,14 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const requests = openDatabase('requests', config.database.poolRequests);
   // A probe must not wait behind requests: that they are many is no reason to be restarted.
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
-  const { flows, administer, importPosts } = assemble({ config, runtime, metrics, database: requests });
+  const relayDatabase = openDatabase('relay', config.database.poolRelay);
+  const cache = openCache(config, runtime, metrics);
+  const cached = assembleCache({ config, runtime, metrics, database: requests, cache });
+  // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round.
+  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache });
+  const fanout = assembleFanout({ config, runtime, metrics, database: upkeep, relayDatabase, cache: cachedForWorkers });
+  const assembly = assemble({ config, runtime, metrics, database: requests, cache: cached, nudge: fanout.nudge });
+  const { flows, administer, importPosts } = assembly;
   const readiness = createReadiness({ probe: (signal) => probe(upkeep, signal), log });
 
   const frontDoor = createFrontDoor({
@@ -87,8 +99,8 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     stopping ??= (async () => {
       await frontDoor.stop();
       readiness.stop();
-      await Promise.all(background.map((rounds) => rounds.stop()));
-      await Promise.all([requests.close(), upkeep.close()]);
+      await Promise.all([fanout.stop(), ...background.map((rounds) => rounds.stop())]);
+      await Promise.all([requests.close(), upkeep.close(), relayDatabase.close(), cache.close()]);
       log.info('stopped');
     })();
     return stopping;
@@ -96,8 +108,11 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
 
   try {
     await readiness.start();
+    await warnAboutCache(cache, config, runtime);
     const ports = await frontDoor.start();
+    if (config.role === 'relay' || config.role === 'all') fanout.startRelay();
     if (config.role === 'worker' || config.role === 'all') {
+      fanout.startWorker();
       const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
       const foldCounters = createFoldCounters({
         foldCounterDeltas: (signal, most) => foldCounterDeltas(upkeep, signal, most),
@@ -113,6 +128,17 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   } catch (error) {
     await stop();
     throw error;
+  }
+}
+
+/** A cache that keeps its past is refused: it would lie. One that does not answer is no reason not to start: pages come from Postgres then. */
+async function warnAboutCache(cache: Cache, config: Config, { log }: Runtime): Promise<void> {
+  try {
+    const warnings = await checkCache(cache, config.timeline, AbortSignal.timeout(CACHE_CHECK_TIMEOUT_MS));
+    for (const warning of warnings) log.warn(warning);
+  } catch (error) {
+    if (error instanceof CacheRefused) throw error;
+    log.warn({ err: error }, 'the cache does not answer; its settings were not checked');
   }
 }
 

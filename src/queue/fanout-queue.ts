@@ -52,18 +52,20 @@ export function createFanoutQueue(options: FanoutQueueOptions): FanoutQueue {
   const queue = new Queue<HintPayload>(names.name, {
     connection: client,
     prefix: names.prefix,
-    // Both would make a queue that was opened while Redis was away unusable for ever.
+    // Without these a queue that was opened while Redis was away would be unusable for ever.
     skipWaitingForReady: true,
     skipVersionCheck: true,
-    streams: { events: { maxLen: EVENTS_KEPT } },
+    skipMetasUpdate: true,
     defaultJobOptions: { attempts: 1, removeOnComplete: true, removeOnFail: true, sizeLimit: PAYLOAD_BYTES_MAX },
   });
   queue.on('error', (error) => events.connectionFailed(error));
-  client.on('ready', () => void checkEviction());
-  if (client.status === 'ready') void checkEviction();
+  client.on('ready', () => void greetServer());
 
-  async function checkEviction(): Promise<void> {
+  /** Another server may stand behind the address with every connection. */
+  async function greetServer(): Promise<void> {
     try {
+      // BullMQ would set this once, when the queue is opened, if Redis happened to be there then.
+      await client.hset(queue.toKey('meta'), 'opts.maxLenEvents', EVENTS_KEPT);
       const policy = /^maxmemory_policy:(\S+)/m.exec(await client.info('memory'))?.[1];
       if (policy !== undefined && policy !== 'noeviction') events.evictionPossible(policy);
     } catch (error) {

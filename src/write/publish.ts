@@ -5,11 +5,12 @@
 import { createHash } from 'node:crypto';
 import { invalidField, type Outcome, outcomeOf, TributaryError } from '../errors.ts';
 import type { Call, Clock } from '../runtime.ts';
+import type { FanoutJobKey } from '../store/postgres/fanout-jobs.ts';
 import type { KnownRequest, NewPost, PublishOutcome } from '../store/postgres/publish.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { MediaRef, Post, PostMeta, PostRef, Visibility } from '../timeline/post.ts';
-import type { FanoutJobName } from './fanout-job.ts';
 import type { MintPostId } from './mint.ts';
+import type { ShowOwn } from './own-timeline.ts';
 import type { FindVisibleTargets } from './targets.ts';
 
 export interface PublishInput {
@@ -34,9 +35,6 @@ export interface Published {
  */
 export type PublishPost = (call: Call, input: PublishInput) => Promise<Published>;
 
-/** Shows a post on its author's own timeline; false where that must be left to the fan-out, which heals it. Never throws but for the call's abort. */
-export type ShowOwn = (call: Call, author: UserId, postId: PostId) => Promise<boolean>;
-
 export interface PublishParts {
   readonly clock: Clock;
   readonly mint: MintPostId;
@@ -44,7 +42,7 @@ export interface PublishParts {
   readonly findRequest: (call: Call, requestId: string) => Promise<KnownRequest | undefined>;
   readonly findTargets: FindVisibleTargets;
   readonly showOwn: ShowOwn;
-  readonly nudge: (job: FanoutJobName) => void;
+  readonly nudge: (job: FanoutJobKey) => void;
   readonly published: (seconds: number, outcome: Outcome) => void;
 }
 

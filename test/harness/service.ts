@@ -82,6 +82,7 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     DATABASE_URL: options.databaseUrl ?? database.url,
     REDIS_CACHE_URL: servers.cacheUrl,
     REDIS_QUEUE_URL: servers.queueUrl,
+    QUEUE_PREFIX: database.name,
     ...options.env,
   });
   const logLines: string[] = [];
