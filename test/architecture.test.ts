@@ -55,7 +55,8 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   gen: { values: [] },
   runtime: { values: ['timeline'] },
   metrics: { values: ['timeline', 'runtime'], types: ['errors'] },
-  store: { values: ['timeline', 'errors', 'runtime'] },
+  // Cached bodies are encoded as the API's own messages.
+  store: { values: ['timeline', 'errors', 'runtime', 'gen'] },
   queue: { values: ['timeline', 'errors', 'runtime', 'metrics'] },
   degradation: { values: ['timeline', 'errors', 'runtime', 'metrics'] },
   write: FLOW,

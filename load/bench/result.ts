@@ -16,6 +16,9 @@ export interface BenchResult {
   readonly against: Readonly<Record<string, Measured>>;
   /** Least ratio to each of `against` that is asked of ours; absent where nothing is. */
   readonly ratioMin?: number;
+  /** The same for what should be small: most that ours may be, and highest ratio to each of `against`. */
+  readonly oursMax?: number;
+  readonly ratioMax?: number;
   /** What a reader needs to know to judge the figures, a line each. */
   readonly conditions: readonly string[];
 }
@@ -59,13 +62,19 @@ export function jsonOf(result: BenchResult): string {
   });
 }
 
-/** Whom ours is too slow against; empty where it is fast enough. */
+/** What is asked of ours and not met; empty where all is. */
 export function shortfalls(result: BenchResult): readonly string[] {
-  const { ratioMin } = result;
-  if (ratioMin === undefined) return [];
-  return Object.values(result.against)
-    .filter((other) => ratio(result.ours, other) < ratioMin)
-    .map((other) => `${ratio(result.ours, other).toFixed(2)} of ${other.name}, at least ${ratioMin} is asked`);
+  const { ours, oursMax = Number.POSITIVE_INFINITY, ratioMin = 0, ratioMax = Number.POSITIVE_INFINITY } = result;
+  const found: string[] = [];
+  if (ours.median > oursMax) {
+    found.push(`${formatFigure(ours.median)} ${result.unit}, at most ${oursMax} is asked`);
+  }
+  for (const other of Object.values(result.against)) {
+    const part = ratio(ours, other);
+    if (part < ratioMin) found.push(`${part.toFixed(2)} of ${other.name}, at least ${ratioMin} is asked`);
+    if (part > ratioMax) found.push(`${part.toFixed(2)} of ${other.name}, at most ${ratioMax} is asked`);
+  }
+  return found;
 }
 
 function ratio(ours: Measured, other: Measured): number {

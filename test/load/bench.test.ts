@@ -85,6 +85,14 @@ describe('a result', () => {
     expect(shortfalls(result)).toEqual([]);
     expect(shortfalls({ ...result, ratioMin: 0.8 })).toEqual(['0.75 of bare statement, at least 0.8 is asked']);
   });
+
+  it('says what ours is too large for', () => {
+    expect(shortfalls({ ...result, oursMax: 3_000, ratioMax: 0.75 })).toEqual([]);
+    expect(shortfalls({ ...result, oursMax: 2_000, ratioMax: 0.25 })).toEqual([
+      '3,000 posts/s, at most 2000 is asked',
+      '0.75 of bare statement, at most 0.25 is asked',
+    ]);
+  });
 });
 
 describe('the command', () => {

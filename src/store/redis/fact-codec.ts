@@ -2,13 +2,19 @@
 import { type PostId, parseUserId, postIdFrom, type UserId } from '../../timeline/ids.ts';
 import {
   AUTHOR_STATES,
+  type AuthorState,
   MODERATION_STATES,
   type PostMeta,
   type PostRef,
   type Relation,
   VISIBILITIES,
 } from '../../timeline/post.ts';
-import type { AuthorFact } from './facts.ts';
+
+/** An author's state, and the version of the profile that goes with it (0: none). */
+export interface AuthorFact {
+  readonly state: AuthorState;
+  readonly profileVersion: number;
+}
 
 /** `v`, then follows, blocks, blocked by as 0 or 1, then the end of the mute in ms, `inf` or nothing. The clean-up script reads the first two characters. */
 export function encodeRelation(relation: Relation): string {

@@ -6,10 +6,20 @@
  */
 import type { TributaryError } from '../../errors.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
-import type { AuthorState, PostMeta, Relation } from '../../timeline/post.ts';
+import type { PostMeta, Relation } from '../../timeline/post.ts';
 import type { Cache } from './client.ts';
-import { decodeAuthor, decodeMeta, decodeRelation, encodeAuthor, encodeMeta, encodeRelation } from './fact-codec.ts';
+import {
+  type AuthorFact,
+  decodeAuthor,
+  decodeMeta,
+  decodeRelation,
+  encodeAuthor,
+  encodeMeta,
+  encodeRelation,
+} from './fact-codec.ts';
 import { KEYS_PER_CALL_MAX, type Keys } from './keys.ts';
+
+export type { AuthorFact };
 
 export type Lookup<Value> =
   | { readonly kind: 'hit'; readonly value: Value }
@@ -32,12 +42,6 @@ export interface Facts<Scope, Id, Value> {
   ): Promise<readonly FillOutcome[]>;
   /** Deletes facts and tokens. Throws unless Redis confirmed it. */
   forget(signal: AbortSignal, scope: Scope, ids: readonly Id[]): Promise<void>;
-}
-
-/** An author's state, and the version of the profile that goes with it (0: none). */
-export interface AuthorFact {
-  readonly state: AuthorState;
-  readonly profileVersion: number;
 }
 
 export interface ViewerScope {

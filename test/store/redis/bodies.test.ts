@@ -1,0 +1,107 @@
+/** Owns the round trip of what is immutable: bodies and profiles come back as they went, or are told to be damaged. */
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { createAuthorProfiles, createPostBodies, type PostBodies } from '../../../src/store/redis/bodies.ts';
+import { postIdFrom } from '../../../src/timeline/ids.ts';
+import type { AuthorProfile, PostBody } from '../../../src/timeline/post.ts';
+import { type CacheUnderTest, newTenant, openCache, soon, user } from './cache-under-test.ts';
+
+let under: CacheUnderTest;
+let bodies: PostBodies;
+beforeAll(async () => {
+  under = await openCache({ urls: [inject('servers').cacheUrl], cluster: false });
+  bodies = createPostBodies(under.cache, under.keys, { lifeMs: 60_000 });
+});
+afterAll(() => under.close());
+
+const text = fc.string({ unit: 'grapheme', maxLength: 300 });
+const pixels = fc.integer({ min: 0, max: 100_000 });
+const bodyValues: fc.Arbitrary<PostBody> = fc
+  .record({
+    text,
+    media: fc.array(
+      fc.record({ address: text, mediaType: text, altText: text, widthPixels: pixels, heightPixels: pixels }),
+      { maxLength: 4 },
+    ),
+    editedAtMs: fc.option(fc.integer({ min: 0, max: 4_102_444_800_000 }), { nil: undefined }),
+  })
+  .map(({ editedAtMs, ...rest }) => ({ ...rest, ...(editedAtMs !== undefined && { editedAtMs }) }));
+
+describe('bodies', () => {
+  it('come back as they went', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(bodyValues, { minLength: 1, maxLength: 10 }), async (values) => {
+        const tenant = newTenant();
+        const entries = values.map((value, index) => ({
+          id: postIdFrom(Number.MAX_SAFE_INTEGER - index),
+          version: index + 1,
+          value,
+        }));
+        await bodies.store(soon(), tenant, entries);
+        expect(await bodies.read(soon(), tenant, entries)).toEqual(values.map((value) => ({ kind: 'hit', value })));
+      }),
+      { numRuns: 50 },
+    );
+  });
+
+  it('of another version, post or tenant are missing', async () => {
+    const tenant = newTenant();
+    const [id, other] = [postIdFrom(1), postIdFrom(2)];
+    await bodies.store(soon(), tenant, [{ id, version: 1, value: { text: 'x', media: [] } }]);
+    const wanted = [
+      { id, version: 2 },
+      { id: other, version: 1 },
+      { id, version: 1 },
+    ];
+    expect((await bodies.read(soon(), tenant, wanted)).map(({ kind }) => kind)).toEqual(['miss', 'miss', 'hit']);
+    expect((await bodies.read(soon(), newTenant(), wanted)).map(({ kind }) => kind)).toEqual(['miss', 'miss', 'miss']);
+  });
+
+  it('that were damaged in any place are told to be, and leave the others of the batch alone', async () => {
+    const tenant = newTenant();
+    const whole = { id: postIdFrom(1), version: 1, value: { text: 'whole', media: [] } };
+    const value: PostBody = { text: 'a text', media: [], editedAtMs: 1_700_000_000_000 };
+    await bodies.store(soon(), tenant, [whole, { id: postIdFrom(2), version: 1, value }]);
+    const key = under.keys.postBody(tenant, postIdFrom(2), 1);
+    const bytes = (await under.raw.getBuffer(key)) as Buffer;
+    const damaged = [
+      Buffer.alloc(0),
+      Buffer.from('x'),
+      ...Array.from(bytes, (_, index) => bytes.subarray(0, index)),
+      ...Array.from(bytes, (byte, index) =>
+        Buffer.concat([bytes.subarray(0, index), Buffer.of(byte ^ 0x10), bytes.subarray(index + 1)]),
+      ),
+    ];
+    for (const each of damaged) {
+      await under.raw.set(key, each);
+      const [first, second] = await bodies.read(soon(), tenant, [whole, { id: postIdFrom(2), version: 1 }]);
+      expect(first).toEqual({ kind: 'hit', value: whole.value });
+      expect(second).toEqual({ kind: 'corrupt' });
+    }
+  });
+
+  it('have an end', async () => {
+    const tenant = newTenant();
+    await bodies.store(soon(), tenant, [{ id: postIdFrom(1), version: 1, value: { text: '', media: [] } }]);
+    const life = await under.raw.pttl(under.keys.postBody(tenant, postIdFrom(1), 1));
+    expect(life).toBeGreaterThan(0);
+    expect(life).toBeLessThanOrEqual(60_000);
+  });
+});
+
+describe('profiles', () => {
+  it('come back as they went', async () => {
+    const profiles = createAuthorProfiles(under.cache, under.keys, { lifeMs: 60_000 });
+    const fields = { displayName: text, avatarAddress: text, bio: text, protected: fc.boolean() };
+    await fc.assert(
+      fc.asyncProperty(fc.record(fields), fc.integer({ min: 1, max: 1_000_000 }), async (shown, profileVersion) => {
+        const tenant = newTenant();
+        const value: AuthorProfile = { author: user('alice'), ...shown, profileVersion };
+        const wanted = { id: user('alice'), version: profileVersion };
+        await profiles.store(soon(), tenant, [{ ...wanted, value }]);
+        expect(await profiles.read(soon(), tenant, [wanted])).toEqual([{ kind: 'hit', value }]);
+      }),
+      { numRuns: 50 },
+    );
+  });
+});
