@@ -1,0 +1,16 @@
+import { expect, it } from 'vitest';
+import { planFanout } from '../../src/write/fanout-plan.ts';
+
+it.each([
+  { subject: undefined, plan: { kind: 'nothing', why: 'missing' } },
+  { subject: { deleted: true }, plan: { kind: 'nothing', why: 'deleted' } },
+  { subject: { moderation: 'hidden' }, plan: { kind: 'nothing', why: 'moderated' } },
+  { subject: { lifecycle: 'erased' }, plan: { kind: 'nothing', why: 'author_erased' } },
+  { subject: { lifecycle: 'suspended' }, plan: { kind: 'followers' } },
+  { subject: { visibility: 'private' }, plan: { kind: 'author_only' } },
+  { subject: { visibility: 'followers' }, plan: { kind: 'followers' } },
+  { subject: { moderation: 'sensitive' }, plan: { kind: 'followers' } },
+] as const)('plans $plan for $subject', ({ subject, plan }) => {
+  const usual = { visibility: 'public', moderation: 'clear', deleted: false, lifecycle: 'active' } as const;
+  expect(planFanout(subject && { ...usual, ...subject })).toEqual(plan);
+});
