@@ -18,6 +18,7 @@ import {
 } from '../../src/timeline/ids.ts';
 import { type Clients, connectClients, PROTOCOLS, type Protocol } from './clients.ts';
 import { createTestDatabase, type TestDatabase } from './database.ts';
+import { eventually } from './eventually.ts';
 import { askOracle, type OracleView } from './oracle.ts';
 import { type Cast, createCast } from './play.ts';
 import { createTestClock, type TestClock } from './test-clock.ts';
@@ -53,6 +54,8 @@ export interface TestService {
   readonly logLines: readonly string[];
   /** A new tenant with a name that no other has, its key and its callers. */
   tenant(): Promise<TestTenant>;
+  /** Waits until every fan-out job is done and every event handled: what was published is then on every timeline it belongs to. */
+  settle(): Promise<void>;
   /** Stops the service and what it was given; the database too where it is the service's own. */
   stop(): Promise<void>;
 }
@@ -69,6 +72,7 @@ const ENVIRONMENT = {
   WRITE_DEADLINE_MAX_MS: '20000',
   DATABASE_ACQUIRE_TIMEOUT_MS: '5000',
   DRAIN_TIMEOUT_MS: '1000',
+  RELAY_EVERY_MS: '20',
 };
 
 let tenantsMade = 0;
@@ -135,6 +139,13 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
     clock,
     logLines,
     tenant,
+    settle: () =>
+      eventually(async () => {
+        const [row] = await database.sql<{ open: number }>(
+          `SELECT (SELECT count(*) FROM fanout_jobs WHERE done_at IS NULL)::int + (SELECT count(*) FROM outbox WHERE done_at IS NULL)::int AS open`,
+        );
+        if (row?.open !== 0) throw new Error(`${row?.open} jobs and events are open`);
+      }),
     async stop() {
       for (const client of clients) client.close();
       await service.stop();
