@@ -274,6 +274,21 @@ describe('walking to newer entries', () => {
     }
   });
 
+  it('delivers an entry that is committed late in the middle of the walk by the pages that follow', async () => {
+    await cast.play('rita follows ada');
+    const { headToken } = await home('rita', 10);
+    const slow = await beginPublish('ada');
+    await cast.play('ada posts 6 times as quick');
+    const walk = await walkNewer(headToken, homePages(tenant, 'rita', 2), {
+      pageSize: 2,
+      between: async (pagesRead) => {
+        if (pagesRead === 2) await slow.commit();
+      },
+    });
+    expect(walk.pages.slice(0, 2).flatMap((page) => page.ids)).toEqual(cast.ids(...labels('quick', 4)));
+    expect(walk.pages.slice(2).flatMap((page) => page.ids)).toEqual([slow.postId, ...cast.ids('quick5', 'quick6')]);
+  });
+
   it('shows an entry again that was hidden when its page was read, once it may be seen', async () => {
     await cast.play('rita follows ada; ada posts "hidden" as a1; moderation hides a1');
     const { headToken, ids } = await home('rita', 10);
