@@ -175,7 +175,8 @@ function authorVerbs(call: Call, transaction: Transaction): AuthorTransaction {
 
 function graphVerbs(call: Call, transaction: Transaction): GraphTransaction {
   return {
-    lockPairs: (input) => graph.lockPairs(transaction, input),
+    lockFollows: (input) => graph.lockFollows(transaction, input),
+    holdFollows: (pair) => graph.holdFollows(transaction, pair),
     findBlocked: (input) => graph.findBlocked(transaction, input),
     findFollows: (input) => graph.findFollows(transaction, input),
     countFollows: (input) => graph.countFollows(transaction, input),
