@@ -3,7 +3,7 @@
  * time. `Call` is what a request carries down to every store: whose data, and until when.
  */
 import { randomBytes } from 'node:crypto';
-import { type Logger, pino } from 'pino';
+import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import type { TenantId } from './timeline/ids.ts';
 
 export interface Clock {
@@ -57,9 +57,9 @@ export function after(ms: number, task: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-/** JSON lines on stdout. Keys that may hold secrets are struck out wherever they appear one level down. */
-export function createLog(level: string): Log {
-  return pino({
+/** JSON lines, on stdout by default. Keys that may hold secrets are struck out wherever they appear one level down. */
+export function createLog(level: string, to: DestinationStream = pino.destination(1)): Log {
+  const options: LoggerOptions = {
     level,
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
@@ -68,8 +68,15 @@ export function createLog(level: string): Log {
       paths: ['authorization', '*.authorization', 'password', '*.password', 'key', '*.key', 'text', '*.text'],
       censor: '[redacted]',
     },
-    serializers: { err: pino.stdSerializers.err },
-  });
+    serializers: { err: errorToLog },
+  };
+  return pino(options, to);
+}
+
+/** Without the fields in which Postgres quotes rows and parameters: post text is in none of our logs. */
+function errorToLog(error: Error): Record<string, unknown> {
+  const { detail: _detail, where: _where, internalQuery: _query, ...facts } = pino.stdSerializers.err(error);
+  return facts;
 }
 
 export function systemRuntime(level: string): Runtime {
