@@ -367,6 +367,23 @@ describe('the head', () => {
     expect((await newer(head.headToken, 'rita', 50)).ids).toEqual(cast.ids('n5'));
   });
 
+  it('counts what was committed late below a hundred entries that were shown', async () => {
+    const ids = consecutiveIds(107);
+    const store = (some: typeof ids) =>
+      storePosts(
+        service.database,
+        tenant.id,
+        some.map((postId) => ({ author: 'rita', postId })),
+      );
+    const late = ids.slice(2, 3);
+    const newest = ids.slice(102);
+    await store(ids.filter((id) => !late.includes(id) && !newest.includes(id)));
+    const { headToken } = await home('rita', 100);
+    await store([...late, ...newest]);
+    expect((await newer(headToken, 'rita', 50)).ids).toEqual([...late, ...newest].map(String));
+    expect((await tenant.timeline.getHomeHead({ viewerId: 'rita', sinceToken: headToken })).newCount).toBe(6);
+  });
+
   it('stops counting at 99, and is empty for an empty timeline', async () => {
     await storePosts(
       service.database,
