@@ -134,6 +134,7 @@ export function assemble(parts: {
     administer: createAdminister({
       random,
       moderate,
+      hasTenant: (call) => tenants.hasTenant(database, call.signal, call.tenant),
       insertTenant: (signal, tenant) => tenants.insertTenant(database, signal, tenant),
       insertApiKey: (signal, key) => tenants.insertApiKey(database, signal, key),
       revokeApiKey: (signal, hash) => tenants.revokeApiKey(database, signal, hash),
