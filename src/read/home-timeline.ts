@@ -146,7 +146,7 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
 
     async head(call, { viewer, sinceToken }) {
       const owner: TokenOwner = { tenant: call.tenant, viewer };
-      const since = sinceToken === '' ? FROM_THE_START : tokens.open(owner, ['home_newer'], sinceToken);
+      const since = sinceToken === '' ? FROM_THE_START : tokens.open(owner, ['home_newer'], sinceToken, 'since_token');
       return measureRead(parts.clock, events, 'head', async () => {
         // Enough to find all that is counted among what was shown already.
         const pageSize = LIMITS.newCountMax + since.shown.length;
