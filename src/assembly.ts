@@ -152,6 +152,7 @@ export function assemble(parts: {
       random,
       forget,
       moderate,
+      hasTenant: (call) => tenants.hasTenant(database, call.signal, call.tenant),
       insertTenant: (signal, tenant) => tenants.insertTenant(database, signal, tenant),
       insertApiKey: (signal, key) => tenants.insertApiKey(database, signal, key),
       revokeApiKey: (signal, hash) => tenants.revokeApiKey(database, signal, hash),
@@ -193,7 +194,8 @@ function authorVerbs(call: Call, transaction: Transaction): AuthorTransaction {
 
 function graphVerbs(call: Call, transaction: Transaction): GraphTransaction {
   return {
-    lockPairs: (input) => graph.lockPairs(transaction, input),
+    lockFollows: (input) => graph.lockFollows(transaction, input),
+    holdFollows: (pair) => graph.holdFollows(transaction, pair),
     findBlocked: (input) => graph.findBlocked(transaction, input),
     findFollows: (input) => graph.findFollows(transaction, input),
     countFollows: (input) => graph.countFollows(transaction, input),

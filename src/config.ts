@@ -7,9 +7,11 @@ import { z } from 'zod';
 export const ROLES = ['api', 'relay', 'worker', 'all'] as const;
 export type Role = (typeof ROLES)[number];
 
-const port = z.coerce.number().int().min(0).max(65_535);
-const milliseconds = (min: number, max: number, preset: number) =>
-  z.coerce.number().int().min(min).max(max).default(preset);
+/** Digits alone: a variable that is set to nothing must not pass for 0, which means any port, no drain, no cache. */
+const whole = (min: number, max: number) =>
+  z.string().regex(/^\d+$/, 'expected a whole number').transform(Number).pipe(z.number().min(min).max(max));
+const port = whole(0, 65_535);
+const milliseconds = (min: number, max: number, preset: number) => whole(min, max).default(preset);
 const count = milliseconds;
 
 function allRedisUrls(text: string): boolean {
@@ -219,24 +221,32 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
 export function redacted(config: Config): Record<string, unknown> {
   return {
     ...config,
-    databaseUrl: withoutPassword(config.databaseUrl),
-    redisCacheUrl: config.cache.urls.map(withoutPassword).join(','),
-    cache: { ...config.cache, urls: config.cache.urls.map(withoutPassword) },
-    redisQueueUrl: withoutPassword(config.redisQueueUrl),
+    databaseUrl: withoutSecrets(config.databaseUrl),
+    redisCacheUrl: config.cache.urls.map(withoutSecrets).join(','),
+    cache: { ...config.cache, urls: config.cache.urls.map(withoutSecrets) },
+    redisQueueUrl: withoutSecrets(config.redisQueueUrl),
     pageTokenKeys: `${config.pageTokenKeys.length} key(s)`,
   };
 }
 
+const BASE64_FORM = /^[A-Za-z0-9+/_-]+={0,2}$/;
+
 function pageTokenKeysFrom(text: string): readonly Buffer[] {
-  const keys = text.split(',').map((part) => Buffer.from(part.trim(), 'base64'));
-  if (keys.some((key) => key.length < 32)) {
+  const parts = text.split(',').map((part) => part.trim());
+  const keys = parts.map((part) => Buffer.from(part, 'base64'));
+  // The decoder passes over what is not base64.
+  if (keys.some((key) => key.length < 32) || !parts.every((part) => BASE64_FORM.test(part))) {
     throw new Error('Configuration is wrong:\n  PAGE_TOKEN_KEYS: every key needs at least 32 bytes, in base64');
   }
   return Object.freeze(keys);
 }
 
-function withoutPassword(url: string): string {
+/** Clients take a password from the query too. */
+function withoutSecrets(url: string): string {
   const parsed = new URL(url);
   if (parsed.password !== '') parsed.password = 'redacted';
+  for (const name of [...parsed.searchParams.keys()]) {
+    if (/pass/i.test(name)) parsed.searchParams.set(name, 'redacted');
+  }
   return parsed.toString();
 }

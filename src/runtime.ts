@@ -3,7 +3,7 @@
  * time. `Call` is what a request carries down to every store: whose data, and until when.
  */
 import { randomBytes } from 'node:crypto';
-import { type Logger, pino } from 'pino';
+import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import { TributaryError } from './errors.ts';
 import type { TenantId } from './timeline/ids.ts';
 
@@ -58,7 +58,10 @@ export function after(ms: number, task: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
-/** What the work resolves to, or the reason of the abort as soon as that comes; `onAbort` then looks after the work. */
+/**
+ * What the work resolves to, or the reason of the abort as soon as that comes; `onAbort` then looks after the work. One of the two, never both:
+ * a connection that was handed over and taken back would serve two callers.
+ */
 export function untilAborted<Result>(
   work: Promise<Result>,
   signal: AbortSignal,
@@ -69,9 +72,10 @@ export function untilAborted<Result>(
       onAbort();
       reject(abortError(signal));
     };
+    const settled = (): void => signal.removeEventListener('abort', abort);
     if (signal.aborted) abort();
     else signal.addEventListener('abort', abort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+    work.finally(settled).then(resolve, reject);
   });
 }
 
@@ -87,9 +91,9 @@ export function abortError(signal: AbortSignal): TributaryError {
   return new TributaryError(timedOut ? 'DEADLINE_EXCEEDED' : 'CALL_CANCELLED', { cause: reason });
 }
 
-/** JSON lines on stdout. Keys that may hold secrets are struck out wherever they appear one level down. */
-export function createLog(level: string): Log {
-  return pino({
+/** JSON lines, on stdout by default. Keys that may hold secrets are struck out wherever they appear one level down. */
+export function createLog(level: string, to: DestinationStream = pino.destination(1)): Log {
+  const options: LoggerOptions = {
     level,
     base: null,
     timestamp: pino.stdTimeFunctions.isoTime,
@@ -98,8 +102,15 @@ export function createLog(level: string): Log {
       paths: ['authorization', '*.authorization', 'password', '*.password', 'key', '*.key', 'text', '*.text'],
       censor: '[redacted]',
     },
-    serializers: { err: pino.stdSerializers.err },
-  });
+    serializers: { err: errorToLog },
+  };
+  return pino(options, to);
+}
+
+/** Without the fields in which Postgres quotes rows and parameters: post text is in none of our logs. */
+function errorToLog(error: Error): Record<string, unknown> {
+  const { detail: _detail, where: _where, internalQuery: _query, ...facts } = pino.stdSerializers.err(error);
+  return facts;
 }
 
 export function systemRuntime(level: string): Runtime {

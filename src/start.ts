@@ -191,7 +191,9 @@ async function makeSample(service: Service, options: Options, signal: AbortSigna
         posts: createClient(PostService, client.transport),
         clock,
         signal,
-        importPosts: async (posts) => void (await service.importPosts({ tenant, signal }, posts.map(withUserId))),
+        // Nobody has read a page yet: there is no timeline to bring the posts to.
+        importPosts: async (posts) =>
+          void (await service.importPosts({ tenant, signal }, posts.map(withUserId), { fanOut: false })),
         progress: progress.show,
       },
     );

@@ -160,20 +160,17 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
 
     async head(call, { viewer, sinceToken }) {
       const owner: TokenOwner = { tenant: call.tenant, viewer };
-      const since = sinceToken === '' ? FROM_THE_START : tokens.open(owner, ['home_newer'], sinceToken);
+      const since = sinceToken === '' ? FROM_THE_START : tokens.open(owner, ['home_newer'], sinceToken, 'since_token');
       return measureRead(parts.clock, events, 'head', async () => {
-        const filled = await fillOlder(call, viewer, {
-          from: POST_ID_MAX,
-          pageSize: LIMITS.pageSizeMax,
-          surface: 'head',
-        });
+        // Enough to find all that is counted among what was shown already.
+        const pageSize = LIMITS.newCountMax + since.shown.length;
+        const filled = await fillOlder(call, viewer, { from: POST_ID_MAX, pageSize, surface: 'head' });
         const shown = new Set(since.shown);
         const fresh = filled.views.filter(
           ({ post }) => post.meta.postId > since.after && !shown.has(post.meta.postId),
         ).length;
         // A page that is not full and did not reach the end ran out of rounds: there may be more than it counts.
-        const cutShort =
-          !filled.end && filled.views.length < LIMITS.pageSizeMax && (filled.lastExamined ?? 0) > since.after;
+        const cutShort = !filled.end && filled.views.length < pageSize && (filled.lastExamined ?? 0) > since.after;
         const newest = filled.views[0]?.post.meta.postId;
         return {
           newCount: Math.min(fresh, LIMITS.newCountMax),

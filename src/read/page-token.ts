@@ -33,6 +33,9 @@ export interface NewerPosition {
   readonly shown: readonly PostId[];
 }
 
+/** Request fields that hold tokens. */
+export type TokenField = 'page_token' | 'since_token';
+
 export type PositionKind = Position['kind'];
 
 /** Whose token it is: a token opens for the same owner only. */
@@ -49,11 +52,12 @@ export type TokenFault = (typeof TOKEN_FAULTS)[number];
 
 export interface PageTokens {
   seal(owner: TokenOwner, position: Position): string;
-  /** Throws INVALID_PAGE_TOKEN unless the token was sealed by us for this owner and is of one of these kinds. */
+  /** Throws INVALID_PAGE_TOKEN, naming the request's field, unless the token was sealed by us for this owner and is of one of these kinds. */
   open<Kind extends PositionKind>(
     owner: TokenOwner,
     kinds: readonly Kind[],
     token: string,
+    field?: TokenField,
   ): Extract<Position, { kind: Kind }>;
 }
 
@@ -77,14 +81,14 @@ export function createPageTokens(parts: {
   const [sealingKey] = keys;
   if (!sealingKey) throw new Error('page tokens need a key');
 
-  function refuse(fault: TokenFault): TributaryError {
+  function refused(fault: TokenFault, field: TokenField): TributaryError {
     parts.rejected(fault);
     return new TributaryError('INVALID_PAGE_TOKEN', {
       message: 'the page token is not one of this list and viewer',
       violations: [
         {
-          field: 'page_token',
-          description: 'must be empty or a token from an answer of the same call for the same viewer',
+          field,
+          description: 'must be empty or a token from an earlier answer for the same list and viewer',
         },
       ],
     });
@@ -100,7 +104,9 @@ export function createPageTokens(parts: {
       owner: TokenOwner,
       kinds: readonly Kind[],
       token: string,
+      field: TokenField = 'page_token',
     ): Extract<Position, { kind: Kind }> {
+      const refuse = (fault: TokenFault): TributaryError => refused(fault, field);
       if (token.length > LIMITS.pageTokenCharsMax) throw refuse('too_long');
       if (!TOKEN_FORM.test(token)) throw refuse('malformed');
       const bytes = Buffer.from(token, 'base64url');

@@ -6,6 +6,7 @@
 
 import type { Any } from '@bufbuild/protobuf/wkt';
 import { type Code, ConnectError, type ConnectRouter, encodeBinaryHeader } from '@connectrpc/connect';
+import { codeToHttpStatus } from '@connectrpc/connect/protocol-connect';
 import type { TributaryError } from '../errors.ts';
 import { type Status, StatusSchema } from '../gen/google/rpc/status_pb.ts';
 import { CODE_NAMES, type CodeName } from '../metrics/rpc-metrics.ts';
@@ -104,12 +105,16 @@ async function completeConnect(response: UniversalResponse, name: NameForeignErr
   const error: ForeignJson =
     chunks.length === 0 ? { code: 'invalid_argument' } : JSON.parse(Buffer.from(body).toString());
   const header = new Headers(response.header);
+  let httpStatus = response.status;
   if (isForeign(error)) {
-    body = connectErrorBody(name(codeNameOf(error), error.message ?? ''));
+    const status = name(codeNameOf(error), error.message ?? '');
+    body = connectErrorBody(status);
+    // A caller's fault must not look like ours to proxies; 405 and 415, which come without a body, say more than a code does.
+    if (chunks.length > 0) httpStatus = codeToHttpStatus(status.code);
     header.set('content-type', 'application/json');
     header.set('content-length', String(body.length));
   }
-  return { ...response, header, body: once(body) };
+  return { ...response, status: httpStatus, header, body: once(body) };
 }
 
 function isForeign(error: ForeignJson): boolean {

@@ -30,7 +30,6 @@ export function codeOf(reason: Reason): CodeName {
       return 'PERMISSION_DENIED';
     case 'POST_NOT_FOUND':
     case 'TARGET_NOT_FOUND':
-    case 'AUTHOR_NOT_FOUND':
     case 'TENANT_NOT_FOUND':
     case 'SERVICE_NOT_FOUND':
       return 'NOT_FOUND';

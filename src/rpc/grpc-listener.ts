@@ -5,6 +5,7 @@
  * The port and its sockets are ours, and grpc-js gets a connection once it has begun to speak HTTP/2; so a silent socket is closed, and what
  * is left after a drain can be cut.
  */
+import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import * as grpc from '@grpc/grpc-js';
@@ -157,7 +158,9 @@ function streamHandler(
     call.sendMetadata(headersOf(arrival));
     const run = async (): Promise<void> => {
       for await (const answer of chain.stream(method, arrival, requestsOf(call))) {
-        call.write(bufferOf(toBinary(output, create(output, answer as never))));
+        const taken = call.write(bufferOf(toBinary(output, create(output, answer as never))));
+        // A caller who asks and never reads is asked no further: unread answers would pile up here.
+        if (!taken) await once(call, 'drain', { signal: left.signal });
       }
       call.end();
     };

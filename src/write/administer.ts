@@ -16,9 +16,9 @@ export interface Administer {
   createKey(signal: AbortSignal, input: { readonly tenant: TenantId; readonly role: KeyRole }): Promise<string>;
   /** False where no such key was in force. A process that knew the key takes it for as long as its cache says. */
   revokeKey(signal: AbortSignal, key: string): Promise<boolean>;
-  /** Hides all posts of the author from everybody, at once. */
+  /** Hides all posts of the author from everybody, at once. Throws TENANT_NOT_FOUND; any ID is an author. */
   suspendAuthor(call: Call, author: UserId): Promise<void>;
-  /** Shows them again, at once. */
+  /** Shows them again, at once. Throws TENANT_NOT_FOUND. */
   restoreAuthor(call: Call, author: UserId): Promise<void>;
   /** Throws POST_NOT_FOUND. */
   moderatePost(call: Call, input: { readonly postId: PostId; readonly state: ModerationState }): Promise<Post>;
@@ -36,6 +36,7 @@ export interface AuthorTransaction {
 export interface AdministerParts {
   readonly forget: Forget;
   readonly random: Random;
+  readonly hasTenant: (call: Call) => Promise<boolean>;
   readonly insertTenant: (signal: AbortSignal, tenant: TenantId) => Promise<boolean>;
   readonly insertApiKey: (
     signal: AbortSignal,
@@ -56,6 +57,8 @@ export function hashApiKey(key: string): Buffer {
 
 export function createAdminister(parts: AdministerParts): Administer {
   async function setLifecycle(call: Call, author: UserId, lifecycle: 'active' | 'suspended'): Promise<void> {
+    // A misspelled tenant must not look like a suspended author.
+    if (!(await parts.hasTenant(call))) throw tenantNotFound();
     await parts.transaction(call, async (authors) => {
       if (await authors.setLifecycle({ tenant: call.tenant, author, lifecycle })) {
         await authors.appendEvent('author_changed', { authorId: author });
@@ -73,7 +76,7 @@ export function createAdminister(parts: AdministerParts): Administer {
     async createKey(signal, { tenant, role }) {
       const key = `tk_${parts.random.bytes(KEY_BYTES).toString('base64url')}`;
       if (!(await parts.insertApiKey(signal, { hash: hashApiKey(key), tenant, role }))) {
-        throw new TributaryError('TENANT_NOT_FOUND', { message: 'there is no such tenant' });
+        throw tenantNotFound();
       }
       return key;
     },
@@ -88,4 +91,8 @@ export function createAdminister(parts: AdministerParts): Administer {
       return parts.moderate(call, { author, postId, state });
     },
   };
+}
+
+function tenantNotFound(): TributaryError {
+  return new TributaryError('TENANT_NOT_FOUND', { message: 'there is no such tenant' });
 }

@@ -20,7 +20,7 @@ export interface EditInput {
   readonly expectedMetaVersion?: number;
 }
 
-/** Throws POST_NOT_FOUND, VERSION_MISMATCH, POST_KIND_FIXED, INVALID_FIELD where nothing would be left to show. A change to what is there already changes nothing. */
+/** Throws POST_NOT_FOUND (also where moderation hides it), VERSION_MISMATCH, POST_KIND_FIXED, INVALID_FIELD where nothing would be left to show. A change to what is there already changes nothing. */
 export type EditPost = (call: Call, input: EditInput) => Promise<Post>;
 
 /** Throws POST_NOT_FOUND. */
@@ -73,8 +73,7 @@ async function change(
 ): Promise<Post> {
   const key: PostKey = { tenant: call.tenant, author: named.author, postId: named.postId };
   const post = await posts.lock(key);
-  if (!post || post.meta.deleted)
-    throw new TributaryError('POST_NOT_FOUND', { message: 'the author has no such post' });
+  if (!post || post.meta.deleted) throw notFound();
   const content = decide(post);
   const before = contentOf(post);
   const bodyChanged = content.text !== before.text || !sameMedia(content.media, before.media);
@@ -91,6 +90,8 @@ async function change(
 }
 
 function edited(post: Post, input: EditInput): Content {
+  // The answer to an edit shows the post, and what moderation hides is shown to nobody.
+  if (post.meta.moderation === 'hidden') throw notFound();
   if (input.expectedMetaVersion !== undefined && input.expectedMetaVersion !== post.meta.metaVersion) {
     throw new TributaryError('VERSION_MISMATCH', { message: `the post's meta_version is ${post.meta.metaVersion}` });
   }
@@ -106,6 +107,10 @@ function edited(post: Post, input: EditInput): Content {
   }
   if (!post.meta.plainRepost && empty) throw invalidField('text', 'a post needs text or media');
   return content;
+}
+
+function notFound(): TributaryError {
+  return new TributaryError('POST_NOT_FOUND', { message: 'the author has no such post' });
 }
 
 function contentOf(post: Post): Content {

@@ -1,6 +1,6 @@
 /**
- * Owns changes of the graph and of authors' profiles. Changes between two users wait for each other (a follow never slips past a block), are
- * idempotent, and tell the outbox only of what really changed.
+ * Owns changes of the graph and of authors' profiles. What one user follows changes one call at a time, and never beside a block (no follow
+ * slips past one, or past the limit). Changes are idempotent, and tell the outbox only of what really changed.
  */
 import { TributaryError } from '../errors.ts';
 import type { Call } from '../runtime.ts';
@@ -65,7 +65,8 @@ interface Follows {
 
 /** The verbs of one transaction over the graph. */
 export interface GraphTransaction {
-  lockPairs(input: Others): Promise<void>;
+  lockFollows(input: { readonly tenant: TenantId; readonly follower: UserId }): Promise<void>;
+  holdFollows(pair: Pair): Promise<void>;
   findBlocked(input: Others): Promise<ReadonlySet<UserId>>;
   findFollows(input: Follows): Promise<ReadonlyMap<UserId, FollowRow>>;
   countFollows(input: { readonly tenant: TenantId; readonly follower: UserId; readonly most: number }): Promise<number>;
@@ -113,7 +114,7 @@ export function createRelate(parts: RelateParts): Relate {
     followees: readonly UserId[],
   ): Promise<readonly FollowResult[]> {
     const { tenant } = call;
-    await graph.lockPairs({ tenant, user: follower, others: followees });
+    await graph.lockFollows({ tenant, follower });
     const known = await graph.findFollows({ tenant, follower, followees });
     const blocked = await graph.findBlocked({ tenant, user: follower, others: followees });
     const asked = followees.filter((followee) => !known.get(followee)?.active && !blocked.has(followee));
@@ -142,7 +143,7 @@ export function createRelate(parts: RelateParts): Relate {
   ): Promise<{ readonly relationVersion: number }> {
     const { tenant } = call;
     const result = await transaction(call, async (graph) => {
-      await graph.lockPairs({ tenant, user: follower, others: [followee] });
+      await graph.lockFollows({ tenant, follower });
       const ended = await graph.endFollow({ tenant, from: follower, to: followee });
       if (ended !== undefined) {
         await graph.appendEvent('follows_changed', { followerId: follower, followeeIds: [followee] });
@@ -190,10 +191,13 @@ export function createRelate(parts: RelateParts): Relate {
     async block(call, { blocker, blocked }) {
       const { tenant } = call;
       await transaction(call, async (graph) => {
-        await graph.lockPairs({ tenant, user: blocker, others: [blocked] });
-        const changed = await graph.insertBlock({ tenant, from: blocker, to: blocked });
-        const ended = await graph.endFollow({ tenant, from: blocker, to: blocked });
-        const endedBack = await graph.endFollow({ tenant, from: blocked, to: blocker });
+        const pair = { tenant, from: blocker, to: blocked };
+        await graph.holdFollows(pair);
+        const changed = await graph.insertBlock(pair);
+        // In one order, whoever blocks: two who block each other must not wait for each other's rows.
+        const [first, second] = blocker < blocked ? [blocker, blocked] : [blocked, blocker];
+        const ended = await graph.endFollow({ tenant, from: first, to: second });
+        const endedBack = await graph.endFollow({ tenant, from: second, to: first });
         if (changed || ended !== undefined || endedBack !== undefined) {
           await graph.appendEvent('block_changed', { blockerId: blocker, blockedId: blocked });
         }
@@ -204,7 +208,6 @@ export function createRelate(parts: RelateParts): Relate {
     async unblock(call, { blocker, blocked }) {
       const { tenant } = call;
       await transaction(call, async (graph) => {
-        await graph.lockPairs({ tenant, user: blocker, others: [blocked] });
         if (await graph.deleteBlock({ tenant, from: blocker, to: blocked })) {
           await graph.appendEvent('block_changed', { blockerId: blocker, blockedId: blocked });
         }

@@ -21,6 +21,8 @@ export interface FaultProxy {
   reset(): void;
   /** Takes connections and bytes and passes nothing on, as a firewall that drops packets does. */
   blackhole(): void;
+  /** What is open goes silent for good, without an end; later connections work. As when a firewall forgets, or the host behind an address is another. */
+  forget(): void;
   /** Passes every chunk on after `ms`, in order. */
   delay(ms: number): void;
   /** Passes `bytes` more to clients, over all connections, then resets the connection that would get the next one. Once. */
@@ -32,6 +34,7 @@ export interface FaultProxy {
 
 export async function startFaultProxy(target: { readonly host?: string; readonly port: number }): Promise<FaultProxy> {
   const pairs = new Map<Socket, Socket>();
+  const forgotten = new WeakSet<Socket>();
   let server: Server | undefined;
   let port = 0;
   let connectionsTaken = 0;
@@ -55,7 +58,7 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
       else act();
     };
     from.on('data', (chunk: Buffer) => {
-      if (!seen(chunk) || dropping) return;
+      if (!seen(chunk) || dropping || forgotten.has(from)) return;
       pass(() => {
         if (to.write(chunk)) return;
         from.pause();
@@ -79,7 +82,7 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
     });
     pump(upstream, client, (chunk) => {
       bytesDown += chunk.length;
-      if (leftUntilCut === undefined || dropping) return true;
+      if (leftUntilCut === undefined || dropping || forgotten.has(client)) return true;
       if (chunk.length <= leftUntilCut) {
         leftUntilCut -= chunk.length;
         return true;
@@ -151,6 +154,9 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
     reset: resetAll,
     blackhole() {
       dropping = true;
+    },
+    forget() {
+      for (const sockets of pairs) for (const socket of sockets) forgotten.add(socket);
     },
     delay(ms) {
       delayMs = ms;

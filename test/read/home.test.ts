@@ -274,6 +274,21 @@ describe('walking to newer entries', () => {
     }
   });
 
+  it('delivers an entry that is committed late in the middle of the walk by the pages that follow', async () => {
+    await cast.play('rita follows ada');
+    const { headToken } = await home('rita', 10);
+    const slow = await beginPublish('ada');
+    await cast.play('ada posts 6 times as quick');
+    const walk = await walkNewer(headToken, homePages(tenant, 'rita', 2), {
+      pageSize: 2,
+      between: async (pagesRead) => {
+        if (pagesRead === 2) await slow.commit();
+      },
+    });
+    expect(walk.pages.slice(0, 2).flatMap((page) => page.ids)).toEqual(cast.ids(...labels('quick', 4)));
+    expect(walk.pages.slice(2).flatMap((page) => page.ids)).toEqual([slow.postId, ...cast.ids('quick5', 'quick6')]);
+  });
+
   it('shows an entry again that was hidden when its page was read, once it may be seen', async () => {
     await cast.play('rita follows ada; ada posts "hidden" as a1; moderation hides a1');
     const { headToken, ids } = await home('rita', 10);
@@ -350,6 +365,23 @@ describe('the head', () => {
     expect((await tenant.timeline.getHomeHead({ viewerId: 'rita', sinceToken: head.headToken })).newCount).toBe(0);
     await cast.play('ada posts "five" as n5');
     expect((await newer(head.headToken, 'rita', 50)).ids).toEqual(cast.ids('n5'));
+  });
+
+  it('counts what was committed late below a hundred entries that were shown', async () => {
+    const ids = consecutiveIds(107);
+    const store = (some: typeof ids) =>
+      storePosts(
+        service.database,
+        tenant.id,
+        some.map((postId) => ({ author: 'rita', postId })),
+      );
+    const late = ids.slice(2, 3);
+    const newest = ids.slice(102);
+    await store(ids.filter((id) => !late.includes(id) && !newest.includes(id)));
+    const { headToken } = await home('rita', 100);
+    await store([...late, ...newest]);
+    expect((await newer(headToken, 'rita', 50)).ids).toEqual([...late, ...newest].map(String));
+    expect((await tenant.timeline.getHomeHead({ viewerId: 'rita', sinceToken: headToken })).newCount).toBe(6);
   });
 
   it('stops counting at 99, and is empty for an empty timeline', async () => {

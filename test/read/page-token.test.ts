@@ -1,5 +1,7 @@
 /** Owns what happens to bad cursors and limits: refused with a reason before any store is touched, and never somebody else's data. */
+import { ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { BadRequestSchema } from '../../src/gen/google/rpc/error_details_pb.ts';
 import { createPageTokens, type Position } from '../../src/read/page-token.ts';
 import { parseTenantId, type TenantId } from '../../src/timeline/ids.ts';
 import { type Clients, PROTOCOLS, refusalFrom, refusalOf } from '../harness/clients.ts';
@@ -133,6 +135,14 @@ async function expectRefused(call: Promise<unknown>, what: string): Promise<void
 }
 
 describe.each(LIST_NAMES)('a token for %s', (name) => {
+  it('is named by its field where it is refused', async () => {
+    const fault = await LISTS[name].read(tenant, 'x').catch(ConnectError.from);
+    const [request] = (fault as ConnectError).findDetails(BadRequestSchema);
+    expect(request?.fieldViolations.map(({ field }) => field)).toEqual([
+      name === 'head' ? 'since_token' : 'page_token',
+    ]);
+  });
+
   const { read } = LISTS[name];
 
   it.each(PROTOCOLS)('is refused when it is no token of ours at all, by %s', async (protocol) => {

@@ -115,6 +115,34 @@ describe('a list of 100,000 entries', () => {
   });
 });
 
+describe('a caller who asks by reflection and reads no answer', () => {
+  it.each([{ port: 'gRPC' }, { port: 'HTTP' }])('is asked no further on the $port port', async ({ port }) => {
+    const session = connectHttp2(`http://127.0.0.1:${port === 'gRPC' ? door.grpcPort : door.httpPort}`);
+    session.on('error', () => undefined);
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
+      'content-type': 'application/grpc',
+      te: 'trailers',
+    });
+    stream.on('error', () => undefined);
+    // Each question of some thirty bytes has an answer of some twenty kilobytes.
+    const symbol = Buffer.from('tributary.v1.PostService');
+    const question = Buffer.concat([Buffer.from([0, 0, 0, 0, symbol.length + 2, 0x22, symbol.length]), symbol]);
+    let taken = 0;
+    const ask = (): void => {
+      stream.write(Buffer.concat(Array(100).fill(question)), () => {
+        taken += 100;
+        if (taken < 40_000) ask();
+      });
+    };
+    ask();
+    for (let before = -1; taken > before; await new Promise((resolve) => setTimeout(resolve, 500))) before = taken;
+    expect(taken).toBeLessThan(40_000);
+    session.destroy();
+  });
+});
+
 /** One gRPC call by hand; the answer is its trailers. */
 function sendGrpc(
   port: number,

@@ -202,6 +202,17 @@ describe('a request is refused for', () => {
     expect(door.flows.reached).toEqual([]);
   });
 
+  it('bytes that are no message, in Connect binary', async () => {
+    const response = await fetch(`http://127.0.0.1:${door.httpPort}/tributary.v1.PostService/GetPost`, {
+      method: 'POST',
+      headers: { ...headers, 'content-type': 'application/proto' },
+      body: Buffer.from([0xff, 0xff]),
+    });
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ code: 'invalid_argument' });
+    expect(door.flows.reached).toEqual([]);
+  });
+
   it('half of a surrogate pair, whether the decoder finds it or we do', async () => {
     const answer = await postJson('PostService/PublishPost', '{"authorId":"a","text":"\\ud83c"}');
     expect(answer).toMatchObject({ status: 400, error: { code: 'invalid_argument' }, reasons: ['INVALID_MESSAGE'] });

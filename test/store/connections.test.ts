@@ -141,8 +141,15 @@ describe('a pool of two connections', () => {
     const release = await holdGraph();
     const holders = [home(), home()];
     await eventually(async () => expect(await count("wait_event_type = 'Lock'")).toBe(2));
-    const refusals = await Promise.all(Array.from({ length: 150 }, () => refusalOf(home())));
+    const before = performance.now();
+    const refusals = await Promise.all(
+      Array.from({ length: 150 }, async () => ({
+        reason: (await refusalOf(home())).reason,
+        waited: performance.now() - before > 1_900,
+      })),
+    );
     expect(new Set(refusals.map((refusal) => refusal.reason))).toEqual(new Set(['OVERLOADED']));
+    expect(refusals.filter((refusal) => refusal.waited)).toHaveLength(service.config.database.waitersMax);
     await release();
     await Promise.all(holders);
   });
@@ -286,6 +293,16 @@ describe('a network between', () => {
       );
     },
   );
+
+  it('that forgets connections leaves none waiting for an answer that never comes', async () => {
+    const fullPool = (): Promise<unknown> => Promise.all(Array.from({ length: 10 }, () => home()));
+    await fullPool();
+    proxy.forget();
+    // New connections work, so every cancellation is answered, and none ends anything.
+    const outcomes = await Promise.allSettled(Array.from({ length: 10 }, () => home()));
+    expect(outcomes.some(({ status }) => status === 'rejected')).toBe(true);
+    await eventually(fullPool, { timeoutMs: 10_000 });
+  });
 
   it('that cuts an answer in its middle fails the call, and shows no half of it', async () => {
     const whole = (await home()).entries.map((view) => view.post?.postId);

@@ -48,6 +48,16 @@ describe('a changed post', () => {
     expect((await read('a1')).editedAt).toBeUndefined();
   });
 
+  it('cannot be changed or read by a change while moderation hides it, and can again after that', async () => {
+    await cast.play('ada posts "one" as a1; moderation hides a1');
+    const change = { authorId: 'ada', postId: cast.post('a1').postId };
+    for (const fields of [{}, { text: 'two' }, { visibility: Visibility.PRIVATE }]) {
+      expect((await refusalOf(tenant.posts.updatePost({ ...change, ...fields }))).reason).toBe('POST_NOT_FOUND');
+    }
+    await cast.play('moderation clears a1; ada edits a1 "two"');
+    expect((await read('a1')).text).toBe('two');
+  });
+
   it('is refused at another version than the expected one, and changes at that', async () => {
     await cast.play('ada posts "one" as a1; ada edits a1 "two"');
     const change = { authorId: 'ada', postId: cast.post('a1').postId, text: 'three' };

@@ -64,6 +64,20 @@ describe('a follow', () => {
     expect((await refusalOf(tenant.graph.mute({ muterId: 'ada', mutedId: 'ada' }))).code).toBe('INVALID_ARGUMENT');
   });
 
+  it('never passes the limit, however many batches come at once', async () => {
+    const batches = await Promise.all(
+      Array.from({ length: 8 }, (_, batch) =>
+        tenant.graph.batchFollow({
+          followerId: 'ada',
+          followeeIds: Array.from({ length: 10 }, (_, at) => `author-${batch}-${at}`),
+        }),
+      ),
+    );
+    const refusals = batches.flatMap(({ results }) => results.map((result) => result.refusal));
+    expect(refusals.filter((refusal) => refusal === BatchFollowResult_Refusal.UNSPECIFIED)).toHaveLength(12);
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
+  });
+
   it('beyond the limit is refused; one that holds already is not', async () => {
     const followeeIds = Array.from({ length: 14 }, (_, at) => `user-${at}`);
     const { results } = await tenant.graph.batchFollow({ followerId: 'ada', followeeIds: [...followeeIds, 'user-0'] });
@@ -110,6 +124,19 @@ describe('a block', () => {
     await cast.play('ada follows bob');
     expect(await followerDelta('bob')).toBe(1);
     expect(await followerDelta('ada')).toBe(0);
+  });
+
+  it('of two who follow and block each other at once ends both follows, and neither waits for the other', async () => {
+    for (let round = 0; round < 10; round += 1) {
+      const [left, right] = [`ann-${round}`, `ben-${round}`];
+      await tenant.cast().play(`${left} follows ${right}; ${right} follows ${left}`);
+      await Promise.all([
+        tenant.graph.block({ blockerId: left, blockedId: right }),
+        tenant.graph.block({ blockerId: right, blockedId: left }),
+      ]);
+      expect(await relationship(left, right)).toMatchObject({ following: false, followedBy: false, blocking: true });
+      expect(await followerDelta(left)).toBe(0);
+    }
   });
 
   it('that meets a follow at the same moment leaves no follow beside it', async () => {

@@ -56,13 +56,15 @@ export interface DatabaseEvents {
 const BIGINT_OID = 20;
 /** Statements under way at once that can be asked to stop; a cancellation takes well under a millisecond. */
 const CANCEL_CONNECTIONS = 2;
+/** Longest wait for the answer to a cancellation, and then for the end of what was cancelled; both take milliseconds where anybody answers. */
+const STOP_WAIT_MAX_MS = 1_000;
 const RETRY_AFTER_MS = 200;
 /** Longest wait for sockets to close once a pool has ended. */
 const CLOSE_WAIT_MAX_MS = 1_000;
 
 export function createDatabase(options: DatabaseOptions): Database {
   const pool = createPool(options, options.pool, options.connectionsMax);
-  const control = createPool(options, `${options.pool}-cancel`, CANCEL_CONNECTIONS);
+  const control = createPool(options, `${options.pool}-cancel`, CANCEL_CONNECTIONS, STOP_WAIT_MAX_MS);
 
   async function acquire(signal: AbortSignal): Promise<PoolClient> {
     throwIfAborted(signal);
@@ -114,15 +116,15 @@ export function createDatabase(options: DatabaseOptions): Database {
       run<Row>(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
         throwIfAborted(signal);
         const running = client.query({ name: statement.name, text: statement.text, values: [...values] });
-        pending = running.catch(() => undefined);
+        pending = running.catch((error: unknown) => {
+          // The session is over, although the socket may say so only when the next caller has it.
+          if (error instanceof DatabaseError && error.severity === 'FATAL') unusable ??= error;
+        });
         return untilAborted(
           running.then((result) => result.rows as Row[]),
           signal,
           () => {
-            const stopped = cancel(client).then((asked) => {
-              if (!asked) unusable ??= new Error('the statement could not be cancelled');
-            });
-            pending = Promise.allSettled([asked(stopped), running]);
+            pending = stop(running);
           },
         );
       },
@@ -133,11 +135,13 @@ export function createDatabase(options: DatabaseOptions): Database {
         });
       },
     };
-    // A statement that cannot be cancelled would hold the wait for it: close its connection instead.
-    async function asked(stopped: Promise<void>): Promise<void> {
-      await stopped;
-      if (unusable !== undefined)
-        (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+    // A statement that does not end would hold the connection: one that was cancelled on a server that is not the one it went to, say.
+    async function stop(running: Promise<unknown>): Promise<void> {
+      const ended = running.then(always, always);
+      if ((await cancel(client)) && (await withinMs(ended, STOP_WAIT_MAX_MS))) return;
+      unusable ??= new Error('the statement could not be stopped');
+      (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+      await ended;
     }
   }
 
@@ -195,14 +199,14 @@ export function createDatabase(options: DatabaseOptions): Database {
   };
 }
 
-const always = (): boolean => true;
+const always = (): true => true;
 const never = (): boolean => false;
 
 const BEGIN: Statement = { name: 'begin', text: 'BEGIN' };
 const COMMIT: Statement = { name: 'commit', text: 'COMMIT' };
 const ROLLBACK: Statement = { name: 'rollback', text: 'ROLLBACK' };
 
-function createPool(options: DatabaseOptions, name: string, max: number): Pool {
+function createPool(options: DatabaseOptions, name: string, max: number, answerMaxMs?: number): Pool {
   const pool = new pg.Pool({
     connectionString: options.url,
     application_name: `tributary-${name}`,
@@ -213,6 +217,7 @@ function createPool(options: DatabaseOptions, name: string, max: number): Pool {
     lock_timeout: options.lockTimeoutMs,
     idle_in_transaction_session_timeout: options.statementTimeoutMs * 2,
     keepAlive: true,
+    ...(answerMaxMs !== undefined && { query_timeout: answerMaxMs }),
     types: { getTypeParser: typeParser as typeof pg.types.getTypeParser },
   });
   // The pool hangs the whole client on the error, with statements and the key that cancels: nothing for a log.
@@ -250,6 +255,17 @@ function exactInteger(text: string): number {
 
 function processIdOf(client: PoolClient): number {
   return (client as unknown as { processID: number }).processID;
+}
+
+/** Whether the work, which never fails, ended within `ms`. */
+function withinMs(work: Promise<true>, ms: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const giveUp = after(ms, () => resolve(false));
+    work.then((ended) => {
+      giveUp();
+      resolve(ended);
+    });
+  });
 }
 
 function asError(error: unknown): Error {

@@ -12,22 +12,37 @@ export interface Pair {
   readonly to: UserId;
 }
 
-const LOCK_PAIRS: Statement = {
-  name: 'graph-lock',
-  text: `SELECT pg_advisory_xact_lock(key) FROM (
-    SELECT DISTINCT hashtextextended(least($2, other) || ' ' || greatest($2, other) || ' ' || $1, 0) AS key FROM unnest($3::text[]) AS other ORDER BY 1
+const FOLLOWS_KEY = (user: string) => `hashtextextended(${user} || ' ' || $1, 0)`;
+
+const LOCK_FOLLOWS: Statement = {
+  name: 'graph-lock-follows',
+  text: `SELECT pg_advisory_xact_lock(${FOLLOWS_KEY('$2')})`,
+};
+
+/**
+ * Makes changes of what one user follows wait for each other, so that their number can be counted on. One lock, however many authors a batch
+ * names: a lock for each of them would fill the server's lock table, which all transactions share.
+ */
+export async function lockFollows(
+  transaction: Transaction,
+  input: { readonly tenant: TenantId; readonly follower: UserId },
+): Promise<void> {
+  await transaction.query(LOCK_FOLLOWS, [input.tenant, input.follower]);
+}
+
+const HOLD_FOLLOWS: Statement = {
+  name: 'graph-hold-follows',
+  text: `SELECT pg_advisory_xact_lock_shared(key) FROM (
+    SELECT ${FOLLOWS_KEY('held')} AS key FROM unnest(ARRAY[$2, $3]) AS held ORDER BY 1
   ) AS keys`,
 };
 
 /**
- * Makes changes between one user and some others wait for each other, in whichever direction: a follow must see a block that another
- * transaction is about to commit. Locks are taken in one order, so that batches cannot lock each other up.
+ * Keeps both users' follows from changing, since a follow must see a block that another transaction is about to commit. Shared, so that many can
+ * block one user at once; taken in one order, so that two blocks cannot lock each other up.
  */
-export async function lockPairs(
-  transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly user: UserId; readonly others: readonly UserId[] },
-): Promise<void> {
-  await transaction.query(LOCK_PAIRS, [input.tenant, input.user, input.others]);
+export async function holdFollows(transaction: Transaction, pair: Pair): Promise<void> {
+  await transaction.query(HOLD_FOLLOWS, [pair.tenant, pair.from, pair.to]);
 }
 
 const BLOCKED: Statement = {

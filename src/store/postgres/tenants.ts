@@ -18,6 +18,12 @@ export async function insertTenant(database: Database, signal: AbortSignal, tena
   }
 }
 
+const FIND_TENANT: Statement = { name: 'tenant-find', text: 'SELECT 1 AS found FROM tenants WHERE tenant_id = $1' };
+
+export async function hasTenant(database: Database, signal: AbortSignal, tenant: TenantId): Promise<boolean> {
+  return (await database.query(signal, FIND_TENANT, [tenant])).length > 0;
+}
+
 const INSERT_KEY: Statement = {
   name: 'key-insert',
   text: 'INSERT INTO api_keys (key_hash, tenant_id, role) SELECT $1, tenant_id, $3 FROM tenants WHERE tenant_id = $2 RETURNING 1 AS stored',

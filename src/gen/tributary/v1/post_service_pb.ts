@@ -480,7 +480,7 @@ export const PostService: GenService<{
     output: typeof PublishPostResponseSchema;
   },
   /**
-   * Changes text, media or visibility. Errors: NOT_FOUND (POST_NOT_FOUND) where the author has no such post;
+   * Changes text, media or visibility. Errors: NOT_FOUND (POST_NOT_FOUND) where the author has no such post or moderation hides it;
    * ABORTED (VERSION_MISMATCH) where `expected_meta_version` is given and is not the present one.
    *
    * @generated from rpc tributary.v1.PostService.UpdatePost
