@@ -122,6 +122,18 @@ async function run(
   const width = Math.min(process.stdout.columns ?? TABLE_WIDTH.usual, TABLE_WIDTH.most);
   say(`\nThe home timeline of ${note.viewer}, newest first:\n`);
   for (const line of pageTable({ ...page, nowMs: runtime.clock.nowMs(), width })) say(line);
+  const fresh = await measureFreshness(note.viewer, {
+    posts: createClient(PostService, client.transport),
+    graph: createClient(GraphService, client.transport),
+    timelines: createClient(TimelineService, client.transport),
+    clock: runtime.clock,
+    signal,
+  });
+  if (fresh) {
+    say(
+      `\nA post of ${fresh.author} was on that page ${fresh.visibleAfterMs.toFixed(0)} ms after the call that published it.`,
+    );
+  }
   describeEndpoints(service, note);
   say(`\nReady in ${((runtime.clock.monotonicMs() - startedMs) / 1_000).toFixed(1)} s.`);
   if (options.once) return;

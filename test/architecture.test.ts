@@ -32,9 +32,11 @@ const ROOT: Rule = {
   values: [
     'admin',
     'assembly',
+    'cache-assembly',
     'config',
     'degradation',
     'errors',
+    'fanout-assembly',
     'metrics',
     'queue',
     'read',
@@ -68,6 +70,8 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   // The composition root: wiring, operators' verbs, start and stop. Nothing imports these but each other and start.ts.
   main: ROOT,
   assembly: ROOT,
+  'cache-assembly': ROOT,
+  'fanout-assembly': ROOT,
   admin: ROOT,
   start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };
