@@ -26,6 +26,7 @@ import {
   type SampleNote,
   writeNote,
 } from './sample/data-folder.ts';
+import { measureFreshness } from './sample/freshness.ts';
 import { pageTable } from './sample/page-table.ts';
 import { type SamplePost, type SeedStep, seedSample } from './sample/seed.ts';
 import { migrate } from './store/postgres/migrate.ts';
