@@ -32,7 +32,7 @@ import type { Measured } from './rounds.ts';
 const TIMELINES = 10_000;
 const CAP = 800;
 /** Pushed in the day after the rebuild, each of which trims once. */
-const STRIDES = 8;
+const STRIDES = 5;
 const BYTES_MAX = 24;
 const RATIO_MAX = 0.25;
 /** Ten thousand skiplists of this size take more than a gigabyte, and nothing may be evicted. */
@@ -71,7 +71,7 @@ export const bench: Bench = {
 
         await Promise.all(sides.map((side) => side.ready()));
         report('rebuilding');
-        await Promise.all(sides.map((side) => rebuild(side, { tenant, viewers, posts: rebuilt.toReversed(), signal })));
+        await Promise.all(sides.map((side) => rebuild(side, { tenant, viewers, posts: rebuilt, signal })));
         await pushAll(sides, { tenant, viewers, posts: trimmed, report, signal });
         const [ours, skiplist] = await Promise.all(sides.map((side) => measure(side, tenant, viewers, CAP + 1)));
         await pushAll(sides, { tenant, viewers, posts: filling, report, signal });

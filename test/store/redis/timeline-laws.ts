@@ -351,6 +351,18 @@ export function timelineLaws(open: () => CacheUnderTest): void {
       expect(await held(of)).toEqual({ state: 'ready', floor: 10, ids: [50] });
     });
 
+    it('that is taken over keeps the floor of what was trimmed', async () => {
+      const of = nobody();
+      const hasty = small({ rebuildLeaseMs: 60 });
+      await hasty.begin(soon(), { ...of, token: newToken() });
+      for (let id = 1; id <= CAP + STRIDE + 1; id += 1) await push(of, postIdFrom(id));
+      const second = newToken();
+      await eventually(async () => expect(await hasty.begin(soon(), { ...of, token: second })).toBe('won'));
+      expect(await held(of)).toEqual({ state: 'building', floor: STRIDE, ids: [8, 7, 6, 5, 4] });
+      expect(await hasty.commit(soon(), { ...of, token: second, floor: 0 })).toBe(true);
+      expect((await held(of)).floor).toBe(STRIDE);
+    });
+
     it('that is asked for again by its own token has not lost it: the first answer may never have arrived', async () => {
       const of = nobody();
       const token = newToken();
