@@ -96,6 +96,7 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
       stalledInterval: STALLED_CHECK_EVERY_MS,
       runRetryDelay: ERROR_PAUSE_MS,
       skipVersionCheck: true,
+      // As the hints say themselves; for jobs that others have put there.
       removeOnComplete: { count: 0 },
       removeOnFail: { count: 0 },
     });

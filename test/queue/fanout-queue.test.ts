@@ -36,7 +36,7 @@ describe('a hint', () => {
         expect(await jobKeys()).toEqual([]);
       });
     }
-    expect(stage.faults.filter((fault) => fault === 'hint failed')).toHaveLength(3);
+    await eventually(() => expect(stage.faults.filter((fault) => fault === 'hint failed')).toHaveLength(3));
   });
 
   it('that waits already is not queued again, however often it is given; another generation is', async () => {

@@ -95,6 +95,22 @@ it('a queue opened while Redis is away works once it is back', async () => {
   await eventually(() => expect(taken).toEqual([1]), { timeoutMs: HEARS_WITHIN_MS });
 });
 
+it('a server that was killed and comes back is heard again', async () => {
+  stage = await openQueueStage(server.url);
+  await stage.queue.add(soon(), [hint(1)]);
+  const taken: number[] = [];
+  const worker = stage.worker(async (_signal, { postId }) => {
+    taken.push(postId);
+  });
+  await eventually(() => expect(taken).toEqual([1]));
+  await eventually(() => expect(worker.progress().running).toBe(0));
+  await server.kill();
+  expect(await within(stage.queue.add(soon(), [hint(2)]), 2_500)).toEqual([hint(2)]);
+  await server.restart();
+  await eventually(async () => expect(await stage.queue.add(soon(), [hint(3)])).toEqual([]), { timeoutMs: 10_000 });
+  await eventually(() => expect(taken).toContain(3), { timeoutMs: HEARS_WITHIN_MS });
+});
+
 it('closing while Redis is away ends within its bound', async () => {
   stage = await openQueueStage(server.url, { workerUrl: proxy.through(server.url) });
   const worker = stage.worker(async () => undefined, { drainMs: 500 });
