@@ -9,7 +9,8 @@ import { type FaultProxy, startFaultProxy } from '../../harness/fault-proxy.ts';
 import { type CacheUnderTest, newTenant, newToken, openCache, PATIENT, soon, user } from './cache-under-test.ts';
 import { type OwnRedis, startOwnRedis } from './own-redis.ts';
 
-const COMMAND_TIMEOUT_MS = 150;
+/** Of clients whose time-outs are waited for; the others are patient, since a busy machine must not fail them. */
+const HASTY_MS = 150;
 const UNAVAILABLE = expect.objectContaining({ reason: 'CACHE_UNAVAILABLE' });
 
 let own: OwnRedis;
@@ -34,17 +35,14 @@ afterEach(async () => {
 
 function openThrough(options: Partial<CacheOptions>): Promise<CacheUnderTest> {
   const url = proxy.through(own.server.url);
-  return openCache(
-    { urls: [url], cluster: false },
-    { commandTimeoutMs: COMMAND_TIMEOUT_MS, clientFailed: (error) => void faults.push(error), ...options },
-  );
+  return openCache({ urls: [url], cluster: false }, { clientFailed: (error) => void faults.push(error), ...options });
 }
 
 const KEYS = Array.from({ length: 1_000 }, (_, index) => `none:${index}`);
 const pushTo = (cache: Cache, keys = KEYS) => cache.runEach(soon(), 'push', keys, [1, 800, 64]);
 
-async function workingAgain(): Promise<void> {
-  await eventually(async () => expect(await under.cache.read(soon(), ['none'])).toEqual([{ value: undefined }]));
+async function workingAgain({ cache } = under): Promise<void> {
+  await eventually(async () => expect(await cache.read(soon(), ['none'])).toEqual([{ value: undefined }]));
 }
 
 describe('a server that is away', () => {
@@ -61,7 +59,7 @@ describe('a server that is away', () => {
     await expect(cache.settings(soon(), 'save')).rejects.toEqual(UNAVAILABLE);
     expect(await cache.read(soon(), ['k', 'l'])).toEqual([{ error: UNAVAILABLE }, { error: UNAVAILABLE }]);
     expect((await pushTo(cache)).every((result) => 'error' in result)).toBe(true);
-    expect(performance.now() - started).toBeLessThan(COMMAND_TIMEOUT_MS);
+    expect(performance.now() - started).toBeLessThan(PATIENT.commandTimeoutMs / 2);
     await proxy.restore();
     await workingAgain();
   });
@@ -111,8 +109,14 @@ describe('a server that is restarted', () => {
 });
 
 describe('a network that drops everything for 600 ms', () => {
+  let hasty: CacheUnderTest;
+  beforeEach(async () => {
+    hasty = await openThrough({ commandTimeoutMs: HASTY_MS });
+  });
+  afterEach(() => hasty.close());
+
   it('gives errors and no misses, stores nothing, and is over by itself', async () => {
-    const facts = createPostFacts(under.cache, under.keys, {
+    const facts = createPostFacts(hasty.cache, hasty.keys, {
       lifeMs: 60_000,
       tokenLifeMs: 20_000,
       random: Math.random,
@@ -123,13 +127,13 @@ describe('a network that drops everything for 600 ms', () => {
     proxy.blackhole();
     const until = performance.now() + 600;
     while (performance.now() < until) {
-      const [lookup] = await within(facts.lookUp(soon(), tenant, [postId], newToken()), 2 * COMMAND_TIMEOUT_MS);
+      const [lookup] = await within(facts.lookUp(soon(), tenant, [postId], newToken()), 5_000);
       kinds.add(lookup?.kind ?? 'none');
     }
     expect([...kinds]).toEqual(['error']);
     await expect(facts.forget(soon(), tenant, [postId])).rejects.toEqual(UNAVAILABLE);
     await proxy.restore();
-    await workingAgain();
+    await workingAgain(hasty);
     // The token from before still stands: nothing was taken for a miss meanwhile.
     expect((await facts.lookUp(soon(), tenant, [postId], newToken())).map(({ kind }) => kind)).toEqual(['loading']);
   });
@@ -139,13 +143,13 @@ describe('a network that drops everything for 600 ms', () => {
     const taken = proxy.connectionsTaken;
     await eventually(
       async () => {
-        await under.cache.read(soon(), ['none']);
+        await hasty.cache.read(soon(), ['none']);
         expect(proxy.connectionsTaken).toBeGreaterThan(taken);
       },
       { timeoutMs: 10_000 },
     );
     await proxy.restore();
-    await workingAgain();
+    await workingAgain(hasty);
   });
 
   it('does not keep a caller beyond their own deadline', async () => {
@@ -160,7 +164,7 @@ describe('a network that drops everything for 600 ms', () => {
       patient.cache.remove(signal, KEYS),
       patient.cache.write(signal, [{ key: 'k', value: 'v' }], 1_000),
     ];
-    for (const result of await within(Promise.allSettled(work), 1_000)) {
+    for (const result of await within(Promise.allSettled(work), 5_000)) {
       expect(result).toMatchObject({ status: 'rejected', reason: late });
     }
     await patient.close();
@@ -211,7 +215,7 @@ describe('a batch', () => {
     proxy.delay(20);
     const many = Array.from({ length: 128 * 40 }, (_, index) => `none:${index}`);
     await pushTo(under.cache, ['none']);
-    const patient = await openThrough({ commandTimeoutMs: 5_000 });
+    const patient = await openThrough({});
     await pushTo(patient.cache, ['none']);
     const sent = proxy.bytesUp;
     const results = pushTo(patient.cache, many);
@@ -229,7 +233,7 @@ describe('close', () => {
   it('leaves no connection, whatever the state of it, and fails what is in flight', async () => {
     proxy.blackhole();
     const reading = under.cache.read(soon(), ['k']);
-    await within(under.cache.close(), 1_000);
+    await within(under.cache.close(), 2_500);
     expect(await reading).toEqual([{ error: UNAVAILABLE }]);
     under.raw.disconnect();
     await proxy.restore();
@@ -239,8 +243,8 @@ describe('close', () => {
   it('is prompt while there is no server, and twice', async () => {
     await proxy.refuse();
     await eventually(() => expect(faults.length).toBeGreaterThan(0));
-    await within(under.cache.close(), 1_000);
-    await within(under.cache.close(), 1_000);
+    await within(under.cache.close(), 2_500);
+    await within(under.cache.close(), 2_500);
     const taken = proxy.connectionsTaken;
     await proxy.restore();
     await new Promise((resolve) => setTimeout(resolve, 300));

@@ -37,6 +37,25 @@ describe('on a cluster', () => {
     }
   });
 
+  it('a script over two slots would be refused: that none was is no accident', async () => {
+    const tenant = newTenant();
+    const [first, ...others] = Array.from({ length: 50 }, (_, index) => under.keys.timeline(tenant, user(`v${index}`)));
+    const elsewhere = others.find((key) => slotOf(key) !== slotOf(first as string));
+    const across = under.cache.run(soon(), 'push', [first as string, elsewhere as string], [1, 800, 64]);
+    await expect(across).rejects.toMatchObject({ cause: { message: expect.stringContaining('CROSSSLOT') } });
+  });
+
+  it('a server taken for a single one is still answered for key by key', async () => {
+    const [first, second] = cluster.nodes;
+    const single = await openCache({ urls: [(first ?? second)?.url ?? ''], cluster: false });
+    const tenant = newTenant();
+    const keys = Array.from({ length: 60 }, (_, index) => under.keys.timeline(tenant, user(`v${index}`)));
+    const results = await single.cache.runEach(soon(), 'push', keys, [1, 800, 64]);
+    const owned = keys.map((key) => cluster.ownerOf(slotOf(key)) === first);
+    expect(results.map((result) => 'value' in result)).toEqual(owned);
+    await single.close();
+  });
+
   it('bodies and profiles are stored and read', async () => {
     const tenant = newTenant();
     const bodies = createPostBodies(under.cache, under.keys, { lifeMs: 60_000 });
