@@ -5,6 +5,9 @@
 
 import type pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { createDatabase, type Database } from '../../src/store/postgres/client.ts';
+import { claimDueJobs } from '../../src/store/postgres/fanout-jobs.ts';
+import * as outbox from '../../src/store/postgres/outbox.ts';
 import { PUBLISH, publishValues } from '../../src/store/postgres/publish.ts';
 import { composePostId } from '../../src/timeline/ids.ts';
 import { startTestService, type TestService, type TestTenant, userId } from '../harness/service.ts';
@@ -12,13 +15,30 @@ import { wholeHome } from '../harness/walk.ts';
 
 let service: TestService;
 let tenant: TestTenant;
+let database: Database;
 beforeAll(async () => {
-  service = await startTestService();
+  // No relay of its own: the claims are the test's.
+  service = await startTestService({ env: { TRIBUTARY_ROLE: 'api' } });
+  database = createDatabase({
+    url: service.database.url,
+    pool: 'claims',
+    connectionsMax: 2,
+    acquireTimeoutMs: 10_000,
+    statementTimeoutMs: 10_000,
+    lockTimeoutMs: 10_000,
+    waitersMax: 10,
+    events: { clientFailed: () => undefined, statementCancelled: () => undefined },
+  });
 });
-afterAll(() => service.stop());
+afterAll(async () => {
+  await database.close();
+  await service.stop();
+});
 beforeEach(async () => {
   tenant = await service.tenant();
 });
+
+const soon = (): AbortSignal => AbortSignal.timeout(10_000);
 
 let sequence = 0;
 
@@ -40,28 +60,20 @@ async function publishIn(session: pg.Client, author: string): Promise<string> {
   return String(postId);
 }
 
-/** What a relay's turn does: takes what is open, oldest first, passing over what somebody else holds, and marks it done. */
+/** What a relay's turn does with events, and the posts of this tenant that it met. */
 async function claimEvents(most = 100): Promise<readonly string[]> {
-  const rows = await service.database.sql<{ post: string }>(
-    `WITH open AS (
-       SELECT event_id FROM outbox WHERE tenant_id = $1 AND done_at IS NULL ORDER BY event_id LIMIT $2 FOR UPDATE SKIP LOCKED
-     )
-     UPDATE outbox SET done_at = clock_timestamp() FROM open WHERE outbox.event_id = open.event_id RETURNING payload->>'postId' AS post`,
-    [tenant.id, most],
+  const events = await outbox.claimEvents(database, soon(), { most, leaseMs: 30_000 });
+  await outbox.finishEvents(
+    database,
+    soon(),
+    events.map((event) => event.eventId),
   );
-  return rows.map((row) => row.post);
+  return events.filter((event) => event.tenant === tenant.id).map(({ payload }) => String(payload['postId']));
 }
 
 async function claimJobs(most = 100): Promise<readonly string[]> {
-  const rows = await service.database.sql<{ post: string }>(
-    `WITH open AS (
-       SELECT tenant_id, post_id, generation FROM fanout_jobs WHERE tenant_id = $1 AND done_at IS NULL ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED
-     )
-     UPDATE fanout_jobs j SET done_at = clock_timestamp() FROM open
-     WHERE (j.tenant_id, j.post_id, j.generation) = (open.tenant_id, open.post_id, open.generation) RETURNING j.post_id::text AS post`,
-    [tenant.id, most],
-  );
-  return rows.map((row) => row.post);
+  const jobs = await claimDueJobs(database, soon(), { most, hintAgainMs: 3_600_000 });
+  return jobs.filter((job) => job.tenant === tenant.id).map((job) => String(job.postId));
 }
 
 async function numberOf(postId: string): Promise<number> {
@@ -132,7 +144,7 @@ it('50 writers that commit in any order, and two claimers beside them: every pos
   });
   await Promise.all([writers, ...claimers]);
   for (let more = true; more; ) {
-    const [events, jobs] = [await claimEvents(), await claimJobs()];
+    const [events, jobs] = await Promise.all([claimEvents(), claimJobs()]);
     claimed.events.push(...events);
     claimed.jobs.push(...jobs);
     more = events.length + jobs.length > 0;
