@@ -13,6 +13,7 @@ const whole = (min: number, max: number) =>
 const port = whole(0, 65_535);
 const milliseconds = (min: number, max: number, preset: number) => whole(min, max).default(preset);
 const count = milliseconds;
+const keyPrefix = z.string().regex(/^[A-Za-z0-9_.-]{1,64}$/);
 
 function allRedisUrls(text: string): boolean {
   return text.split(',').every((url) => z.url({ protocol: /^rediss?$/ }).safeParse(url.trim()).success);
@@ -56,10 +57,7 @@ const environment = z.object({
   REBUILD_LEASE_MS: milliseconds(100, 60_000, 5_000),
   REBUILD_WAIT_MS: milliseconds(0, 10_000, 250),
   REBUILDS_MAX: count(1, 1_000, 8),
-  QUEUE_PREFIX: z
-    .string()
-    .regex(/^[A-Za-z0-9_.-]{1,64}$/)
-    .default('tributary'),
+  QUEUE_PREFIX: keyPrefix.default('tributary'),
   FANOUT_FOLLOWER_PAGE: count(1, 10_000, 2_000),
   FANOUT_CONCURRENCY: count(1, 1_000, 4),
   FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),

@@ -74,7 +74,6 @@ export type Outcome = (typeof OUTCOMES)[number];
 const UNAVAILABLE_REASONS: ReadonlySet<Reason> = new Set([
   'DATABASE_UNAVAILABLE',
   'CACHE_UNAVAILABLE',
-  'CACHE_UNAVAILABLE',
   'ID_LEASE_UNAVAILABLE',
   'OVERLOADED',
   'SHUTTING_DOWN',
