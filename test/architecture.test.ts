@@ -55,7 +55,7 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   errors: { values: [] },
   config: { values: [] },
   gen: { values: [] },
-  runtime: { values: ['timeline'] },
+  runtime: { values: ['timeline', 'errors'] },
   metrics: { values: ['timeline', 'runtime'], types: ['errors'] },
   // Cached bodies are encoded as the API's own messages.
   store: { values: ['timeline', 'errors', 'runtime', 'gen'] },
