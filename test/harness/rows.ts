@@ -1,4 +1,4 @@
-/** Owns rows that no caller could bring about: posts with chosen IDs, many in one statement. As published, but for the ID and the fan-out. */
+/** Owns rows that no caller could bring about: posts with chosen IDs, many in one statement. As published, but for the ID. */
 import type { Visibility } from '../../src/timeline/post.ts';
 import type { TestDatabase } from './database.ts';
 
@@ -20,6 +20,9 @@ WITH given AS (
   INSERT INTO post_stats (tenant_id, post_id, author_id) SELECT $1, "postId", author FROM given
 ), own AS (
   INSERT INTO self_entries (tenant_id, viewer_id, post_id) SELECT $1, author, "postId" FROM given
+), jobs AS (
+  INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane) SELECT $1, "postId", author, 'small' FROM given
+  WHERE $3::boolean
 )
 INSERT INTO posts (tenant_id, author_id, post_id, text, visibility, plain_repost,
   reply_to_post_id, reply_to_author_id, repost_of_post_id, repost_of_author_id)
@@ -28,13 +31,17 @@ SELECT $1, author, "postId", coalesce(text, 'post ' || "postId"), coalesce(visib
   ("replyTo"->>'postId')::bigint, "replyTo"->>'author', ("repostOf"->>'postId')::bigint, "repostOf"->>'author'
 FROM given`;
 
-/** Stores all of them in one statement, so with one `now()`. */
+/**
+ * Stores all of them in one statement, so with one `now()`. Without `fanOut` they reach no timeline that is resident already: right where nobody
+ * has read a page that they belong to.
+ */
 export async function storePosts(
   database: Pick<TestDatabase, 'sql'>,
   tenant: string,
   posts: readonly StoredPost[],
+  { fanOut = false }: { readonly fanOut?: boolean } = {},
 ): Promise<void> {
-  await database.sql(STORE, [tenant, JSON.stringify(posts)]);
+  await database.sql(STORE, [tenant, JSON.stringify(posts), fanOut]);
 }
 
 /** Makes all of `followers` follow `followee` in one statement. */

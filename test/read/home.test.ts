@@ -1,7 +1,9 @@
 /** Owns what walking a home timeline promises: every entry once, none trapped between pages, no page that seems to be the end and is not. */
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { PUBLISH, publishValues } from '../../src/store/postgres/publish.ts';
 import { composePostId, postIdMs } from '../../src/timeline/ids.ts';
+import { type Cached, openCached } from '../harness/cached.ts';
+import { eventually } from '../harness/eventually.ts';
 import { type Cast, labels } from '../harness/play.ts';
 import { storePosts } from '../harness/rows.ts';
 import { postIdOf, startTestService, type TestService, type TestTenant, userId } from '../harness/service.ts';
@@ -10,6 +12,7 @@ import { authorPages, homePages, walkNewer, walkOlder, wholeHome } from '../harn
 let service: TestService;
 let tenant: TestTenant;
 let cast: Cast;
+let cached: Cached;
 beforeAll(async () => {
   service = await startTestService();
 });
@@ -17,7 +20,9 @@ afterAll(() => service.stop());
 beforeEach(async () => {
   tenant = await service.tenant();
   cast = tenant.cast();
+  cached = openCached(tenant.id);
 });
+afterEach(() => cached.close());
 
 const newestFirst = (ids: readonly string[]): readonly string[] => [...ids].sort((a, b) => Number(b) - Number(a));
 const home = (viewer: string, pageSize: number, pageToken = '') => homePages(tenant, viewer, pageSize)(pageToken);
@@ -47,6 +52,7 @@ describe('walking to older entries', () => {
       },
     });
     expect(walk.ids).toEqual(newestFirst(cast.ids(...labels('a', 30))));
+    await service.settle();
     expect((await home('rita', 10)).ids.slice(0, 3)).toEqual(newestFirst(cast.ids(...labels('late', 3))));
   });
 
@@ -88,7 +94,7 @@ describe('walking to older entries', () => {
   });
 
   it('goes on strictly below the token when the entry it names is deleted, hidden or lost', async () => {
-    for (const [round, loss] of ['delete', 'moderate', 'lose'].entries()) {
+    for (const [round, loss] of ['delete', 'moderate', 'lose', 'evict'].entries()) {
       const author = `ada${round}`;
       const viewer = `rita${round}`;
       await cast.play(`${viewer} follows ${author}; ${author} posts 12 times as ${author}-`);
@@ -98,11 +104,14 @@ describe('walking to older entries', () => {
       const last = `${author}-9`;
       if (loss === 'delete') await cast.play(`${author} deletes ${last}`);
       if (loss === 'moderate') await cast.play(`moderation hides ${last}`);
-      if (loss === 'lose')
+      if (loss === 'lose') {
         await service.database.sql('DELETE FROM posts WHERE tenant_id = $1 AND post_id = $2', [
           tenant.id,
           cast.post(last).postId,
         ]);
+        await cached.evict('pm', 'pb');
+      }
+      if (loss === 'evict') await cached.evictAll();
       const rest = await walkOlder((token) => home(viewer, 4, token === '' ? first.nextPageToken : token), {
         pageSize: 4,
       });
@@ -123,10 +132,14 @@ describe('walking to older entries', () => {
 describe('a page of which much is hidden', () => {
   it('is not the end: 60 hidden entries on top of 5 visible ones give exactly those 5', async () => {
     await cast.play('rita follows ada, ben; ben posts 5 times as b; ada posts 60 times as a');
+    expect(await wholeHome(tenant, 'rita')).toHaveLength(65);
+    // Hidden by the truth, and on the timeline as before.
     await service.database.sql("UPDATE posts SET moderation = 'hidden' WHERE tenant_id = $1 AND author_id = 'ada'", [
       tenant.id,
     ]);
+    await cached.evict('pm', 'pb');
     for (const pageSize of [1, 5, 20]) {
+      expect(await cached.entries('rita')).toHaveLength(65);
       const walk = await older('rita', pageSize);
       expect(walk.ids).toEqual(newestFirst(cast.ids(...labels('b', 5))));
       const authorWalk = await walkOlder(authorPages(tenant, 'rita', 'ada', pageSize), { pageSize });
@@ -178,30 +191,50 @@ describe('a page of which much is hidden', () => {
 });
 
 describe('an entry that cannot be loaded', () => {
+  /** Deletes the rows behind the product's back; the cached copies go as an eviction takes them, the entries stay. */
+  async function lose(...lost: readonly string[]): Promise<void> {
+    await service.database.sql('DELETE FROM posts WHERE tenant_id = $1 AND post_id = ANY ($2)', [
+      tenant.id,
+      cast.ids(...lost),
+    ]);
+    await cached.evict('pm', 'pb');
+  }
+  const missing = () => metric('tributary_missing_entries_total');
+
   it('is skipped and counted, and the rest of the page is there in order', async () => {
     await cast.play(
       'ben posts "target" as b1; ben posts "other target" as b2; rita posts 9 times as r; rita quotes b1 "look" as q1; rita reposts b2 as p1; rita posts 9 times as s',
     );
-    await service.database.sql('DELETE FROM posts WHERE tenant_id = $1 AND post_id = ANY ($2)', [
-      tenant.id,
-      cast.ids('r7', 'b1', 'b2'),
-    ]);
-    const before = await metric('tributary_missing_entries_total');
+    await service.settle();
+    expect((await home('rita', 20)).ids).toHaveLength(20);
+    await lose('r7', 'b1', 'b2');
+    expect(await cached.entries('rita')).toContain(cast.post('r7').postId);
+    const before = await missing();
     const page = await tenant.timeline.getHomeTimeline({ viewerId: 'rita', pageSize: 20 });
     const expected = newestFirst(cast.ids(...labels('r', 6), 'r8', 'r9', 'q1', ...labels('s', 9)));
     expect(page.entries.map((view) => view.post?.postId)).toEqual(expected);
     expect(page.entries.find((view) => view.post?.postId === cast.post('q1').postId)?.repostOf).toBeUndefined();
     expect(page.nextPageToken).toBe('');
-    expect(await metric('tributary_missing_entries_total')).toBeGreaterThan(before);
+    expect(await missing()).toBeGreaterThan(before);
     expect(expected).toEqual((await tenant.oracle('rita')).home);
+  });
+
+  it('is not met again: the first reader who does takes it off the timeline', async () => {
+    await cast.play('rita follows ada; ada posts 20 times as a');
+    expect(await wholeHome(tenant, 'rita', 20)).toHaveLength(20);
+    await lose('a7');
+    const kept = newestFirst(cast.ids(...labels('a', 20))).filter((id) => id !== cast.post('a7').postId);
+    expect((await home('rita', 20)).ids).toEqual(kept);
+    await eventually(async () => expect(await cached.entries('rita')).toEqual(kept));
+    const before = await missing();
+    expect((await home('rita', 20)).ids).toEqual(kept);
+    expect(await missing()).toBe(before);
   });
 
   it('of a followed author is skipped too', async () => {
     await cast.play('rita follows ada; ada posts 20 times as a; ben posts "t" as t; ada quotes t "q" as q');
-    await service.database.sql('DELETE FROM posts WHERE tenant_id = $1 AND post_id = ANY ($2)', [
-      tenant.id,
-      cast.ids('a7', 't'),
-    ]);
+    expect(await wholeHome(tenant, 'rita', 5)).toHaveLength(21);
+    await lose('a7', 't');
     expect(await wholeHome(tenant, 'rita', 5)).toEqual((await tenant.oracle('rita')).home);
     expect(await wholeHome(tenant, 'rita', 5)).toHaveLength(20);
   });
@@ -217,6 +250,7 @@ describe('who follows nobody that can be seen', () => {
     await service.database.sql("UPDATE authors SET lifecycle = 'erased' WHERE tenant_id = $1 AND author_id = 'ada'", [
       tenant.id,
     ]);
+    await cached.evict('am', 'ap');
     const expected = { nobody: [], none: ['n1'], one: [], all: [], both: ['d1', 'c1'] };
     for (const [viewer, seen] of Object.entries(expected)) {
       for (const pageSize of [1, 50]) expect(await wholeHome(tenant, viewer, pageSize)).toEqual(cast.ids(...seen));
@@ -232,6 +266,7 @@ describe('walking to newer entries', () => {
     for (const pageSize of [1, 2, 50]) {
       const { headToken } = await home('rita', 3);
       await cast.play(`ada posts 7 times as by${pageSize}-; rita posts "own" as own${pageSize}`);
+      await service.settle();
       const walk = await newer(headToken, 'rita', pageSize);
       expect(walk.ids).toEqual([...cast.ids(...labels(`by${pageSize}-`, 7), `own${pageSize}`)]);
       expect((await newer(walk.headToken, 'rita', pageSize)).ids).toEqual([]);
@@ -249,8 +284,10 @@ describe('walking to newer entries', () => {
     await cast.play('rita follows ada; ada posts "0" as a0');
     const { headToken } = await home('rita', 10);
     await cast.play('ada posts "1" as a1');
+    await service.settle();
     expect((await newer(headToken, 'rita', 10)).ids).toEqual(cast.ids('a1'));
     await cast.play('ada posts "2" as a2');
+    await service.settle();
     expect((await newer(headToken, 'rita', 10)).ids).toEqual(cast.ids('a1', 'a2'));
   });
 
@@ -267,6 +304,7 @@ describe('walking to newer entries', () => {
       const poll = await newer(first.headToken, viewer, 50);
       expect(poll.ids).toEqual([]);
       await slow.commit();
+      await service.settle();
       const second = await newer(poll.headToken, viewer, 50);
       expect(second.ids).toEqual([slow.postId]);
       expect((await newer(second.headToken, viewer, 50)).ids).toEqual([]);
@@ -279,10 +317,13 @@ describe('walking to newer entries', () => {
     const { headToken } = await home('rita', 10);
     const slow = await beginPublish('ada');
     await cast.play('ada posts 6 times as quick');
+    await service.settle();
     const walk = await walkNewer(headToken, homePages(tenant, 'rita', 2), {
       pageSize: 2,
       between: async (pagesRead) => {
-        if (pagesRead === 2) await slow.commit();
+        if (pagesRead !== 2) return;
+        await slow.commit();
+        await service.settle();
       },
     });
     expect(walk.pages.slice(0, 2).flatMap((page) => page.ids)).toEqual(cast.ids(...labels('quick', 4)));
@@ -294,6 +335,7 @@ describe('walking to newer entries', () => {
     const { headToken, ids } = await home('rita', 10);
     expect(ids).toEqual([]);
     await cast.play('moderation clears a1');
+    await service.settle();
     expect((await newer(headToken, 'rita', 10)).ids).toEqual(cast.ids('a1'));
   });
 
@@ -308,6 +350,7 @@ describe('walking to newer entries', () => {
       for (let round = 0; round < 10; round += 1) {
         const publishers = authors.flatMap((author) => Array.from({ length: 5 }, () => author));
         await Promise.all(publishers.map((authorId) => tenant.posts.publishPost({ authorId, text: 'busy' })));
+        await service.settle();
       }
     };
     const written = write().finally(() => {
@@ -359,22 +402,23 @@ describe('the head', () => {
     await cast.play('rita follows ada, ben; ada posts 3 times as a; rita mutes ben; ben posts "muted"');
     const { headToken } = await home('rita', 2);
     await cast.play('ada posts 4 times as n; ben posts "muted too"');
+    await service.settle();
     const head = await tenant.timeline.getHomeHead({ viewerId: 'rita', sinceToken: headToken });
     expect(head).toMatchObject({ newCount: 4, newestPostId: cast.post('n4').postId });
     expect((await newer(headToken, 'rita', 50)).ids).toHaveLength(4);
     expect((await tenant.timeline.getHomeHead({ viewerId: 'rita', sinceToken: head.headToken })).newCount).toBe(0);
     await cast.play('ada posts "five" as n5');
+    await service.settle();
     expect((await newer(head.headToken, 'rita', 50)).ids).toEqual(cast.ids('n5'));
   });
 
   it('counts what was committed late below a hundred entries that were shown', async () => {
     const ids = consecutiveIds(107);
-    const store = (some: typeof ids) =>
-      storePosts(
-        service.database,
-        tenant.id,
-        some.map((postId) => ({ author: 'rita', postId })),
-      );
+    const store = async (some: typeof ids): Promise<void> => {
+      const posts = some.map((postId) => ({ author: 'rita', postId }));
+      await storePosts(service.database, tenant.id, posts, { fanOut: true });
+      await service.settle();
+    };
     const late = ids.slice(2, 3);
     const newest = ids.slice(102);
     await store(ids.filter((id) => !late.includes(id) && !newest.includes(id)));

@@ -34,7 +34,9 @@ beforeAll(async () => {
     service.database,
     tenant.id,
     IDS.map((postId) => ({ author: 'ada', postId: Number(postId) })),
+    { fanOut: true },
   );
+  await service.settle();
   const target = { postId: Number(IDS[0]), author: 'ada' };
   await storePosts(service.database, tenant.id, [
     { author: 'ben', postId: 2_000, replyTo: target },

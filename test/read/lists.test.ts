@@ -54,7 +54,9 @@ beforeAll(async () => {
     service.database,
     tenant.id,
     rows.map((postId) => ({ author: 'poster', postId })),
+    { fanOut: true },
   );
+  await service.settle();
   // Times that differ by less than JavaScript can tell apart, and times that are all the same.
   await service.database.sql(
     `UPDATE follows SET started_at = '2026-01-01T00:00:00.1231Z'::timestamptz + (right(md5(follower_id || followee_id), 1) < '8')::int * interval '100 microseconds'

@@ -1,0 +1,43 @@
+/** Owns looking into the cache, and taking from it what an eviction would take, behind the product's back: the keys of one tenant, by kind. */
+import { Redis } from 'ioredis';
+import { inject } from 'vitest';
+
+/** By the first part of a key: timelines, relations, meta and bodies of posts, states and profiles of authors. */
+export type CachedKind = 'tl' | 'rel' | 'pm' | 'pb' | 'am' | 'ap';
+
+export interface Cached {
+  /** Evicts every key of these kinds. */
+  evict(...kinds: readonly CachedKind[]): Promise<void>;
+  /** Evicts every key that there is. */
+  evictAll(): Promise<void>;
+  /** Entries of a resident timeline, newest first; undefined where it is absent. */
+  entries(viewer: string): Promise<readonly string[] | undefined>;
+  close(): void;
+}
+
+export function openCached(tenant: string): Cached {
+  const redis = new Redis(inject('servers').cacheUrl);
+
+  async function find(pattern: string): Promise<readonly string[]> {
+    const keys: string[] = [];
+    for await (const found of redis.scanStream({ match: pattern, count: 1_000 })) keys.push(...(found as string[]));
+    return keys;
+  }
+  async function remove(keys: readonly string[]): Promise<void> {
+    if (keys.length > 0) await redis.del(...keys);
+  }
+
+  return {
+    async evict(...kinds) {
+      for (const kind of kinds) await remove(await find(`${kind}:{*}:${tenant}:*`));
+    },
+    evictAll: async () => remove(await find(`*:{*}:${tenant}:*`)),
+    async entries(viewer) {
+      const [key] = await find(`tl:{*}:${tenant}:${viewer}`);
+      if (key === undefined) return undefined;
+      // The last member is the state.
+      return (await redis.zrange(key, '0', '-1')).slice(0, -1);
+    },
+    close: () => redis.disconnect(),
+  };
+}
