@@ -97,7 +97,7 @@ describe('a publish', () => {
 
 describe('the loss of every connection to the database', () => {
   it('fails the calls on them as UNAVAILABLE, and those that follow are answered', async () => {
-    const read = () => tenant.timeline.getHomeTimeline({ viewerId: 'ada' });
+    const read = () => tenant.posts.listAuthorPosts({ viewerId: 'ada', authorId: 'ada' });
     const before = await wholeHome(tenant, 'ada');
     const holder = await database.session();
     await holder.query('BEGIN');
@@ -110,6 +110,8 @@ describe('the loss of every connection to the database', () => {
         ),
       ).toHaveLength(8),
     );
+    // What stands in the cache is read without the database.
+    expect(await wholeHome(tenant, 'ada')).toEqual(before);
     await database.sql(
       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'tributary-%' AND datname = current_database()",
     );
