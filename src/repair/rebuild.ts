@@ -21,6 +21,11 @@ export type RebuildOutcome = (typeof REBUILD_OUTCOMES)[number];
 
 export type Rebuild = (call: Call, viewer: UserId, reason: RebuildReason) => Promise<RebuildOutcome>;
 
+export interface StoppableRebuild extends Rebuild {
+  /** Lets what runs end within `waitMs`, then ends it. One that is left half done keeps others from rebuilding until its lease is over. */
+  stop(waitMs: number): Promise<void>;
+}
+
 export interface RebuildParts {
   readonly clock: Clock;
   readonly timelines: Timelines;
@@ -44,19 +49,21 @@ export interface RebuildParts {
   };
 }
 
-export function createRebuild(parts: RebuildParts): Rebuild {
+export function createRebuild(parts: RebuildParts): StoppableRebuild {
   const { timelines, events, clock } = parts;
   const flights = new Map<string, Promise<RebuildOutcome>>();
   const places = bulkhead(parts.concurrencyMax, parts.concurrencyMax);
+  const stopping = new AbortController();
 
   async function rebuildOnce(tenant: TenantId, viewer: UserId): Promise<RebuildOutcome> {
     // Not the signal of the reader who came first: others wait for the same rebuild.
-    const signal = AbortSignal.timeout(parts.leaseMs);
+    const signal = AbortSignal.any([stopping.signal, AbortSignal.timeout(parts.leaseMs)]);
     const of = { tenant, viewer };
     const token = parts.newToken();
     const begun = await timelines.begin(signal, { ...of, token });
     if (begun !== 'won') return begun;
-    const { postIds, floor } = await parts.loadSnapshot(signal, of);
+    // Whatever the load does: who waits for a rebuild waits no longer than its lease.
+    const { postIds, floor } = await untilAborted(parts.loadSnapshot(signal, of), signal);
     if (!(await timelines.addOlder(signal, { ...of, token, postIds }))) return 'lost';
     return (await timelines.commit(signal, { ...of, token, floor })) ? 'rebuilt' : 'lost';
   }
@@ -67,7 +74,7 @@ export function createRebuild(parts: RebuildParts): Rebuild {
       .execute(() => rebuildOnce(tenant, viewer))
       .catch((error: unknown): RebuildOutcome => {
         if (error instanceof BulkheadRejectedError) return 'overloaded';
-        events.failed(error);
+        if (!stopping.signal.aborted) events.failed(error);
         return 'failed';
       })
       .then((outcome) => {
@@ -76,7 +83,7 @@ export function createRebuild(parts: RebuildParts): Rebuild {
       });
   }
 
-  return function rebuild(call, viewer, reason) {
+  function rebuild(call: Call, viewer: UserId, reason: RebuildReason): Promise<RebuildOutcome> {
     const name = `${call.tenant}:${viewer}`;
     const running = flights.get(name);
     if (running) {
@@ -86,7 +93,16 @@ export function createRebuild(parts: RebuildParts): Rebuild {
     const flight = fly(call.tenant, viewer, reason).finally(() => flights.delete(name));
     flights.set(name, flight);
     return untilAborted(flight, call.signal);
-  };
+  }
+
+  async function stop(waitMs: number): Promise<void> {
+    const running = (): Promise<unknown> => Promise.all(flights.values());
+    await untilAborted(running(), AbortSignal.timeout(waitMs)).catch(() => undefined);
+    stopping.abort();
+    await running();
+  }
+
+  return Object.assign(rebuild, { stop });
 }
 
 /** Deletes a timeline and rebuilds it. */

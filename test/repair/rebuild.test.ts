@@ -1,0 +1,276 @@
+/** Owns the rebuild of a timeline against what may happen while it runs: pushes, deletions, evictions, deaths and failures between the snapshot and its storing. */
+import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
+import { TributaryError } from '../../src/errors.ts';
+import { createCandidates } from '../../src/read/candidates.ts';
+import {
+  createForcedRebuild,
+  createRebuild,
+  type Rebuild,
+  type RebuildOutcome,
+  type RebuildParts,
+} from '../../src/repair/rebuild.ts';
+import { type Call, systemClock } from '../../src/runtime.ts';
+import type { Snapshot } from '../../src/store/postgres/home-pages.ts';
+import type { Timelines } from '../../src/store/redis/timelines.ts';
+import { POST_ID_MAX, type PostId, type TenantId } from '../../src/timeline/ids.ts';
+import { eventually, within } from '../harness/eventually.ts';
+import {
+  type CacheUnderTest,
+  ids,
+  newTenant,
+  newToken,
+  openCache,
+  soon,
+  user,
+} from '../store/redis/cache-under-test.ts';
+
+const RITA = user('rita');
+const LEASE_MS = 400;
+
+let under: CacheUnderTest;
+let timelines: Timelines;
+let tenant: TenantId;
+let outcomes: RebuildOutcome[];
+let joins: number;
+beforeAll(async () => {
+  under = await openCache({ urls: [inject('servers').cacheUrl], cluster: false });
+  timelines = under.timelines({ cap: 5, stride: 2, rebuildLeaseMs: LEASE_MS });
+});
+afterAll(() => under.close());
+beforeEach(() => {
+  tenant = newTenant();
+  outcomes = [];
+  joins = 0;
+});
+
+const call = (timeoutMs?: number): Call => ({ tenant, signal: soon(timeoutMs) });
+const snapshot = (...postIds: readonly number[]): Snapshot => ({ postIds: ids(...postIds), floor: 0 });
+
+/** One process that rebuilds. */
+function rebuilder(loadSnapshot: RebuildParts['loadSnapshot'], parts: Partial<RebuildParts> = {}): Rebuild {
+  return createRebuild({
+    clock: systemClock,
+    timelines,
+    loadSnapshot,
+    newToken,
+    leaseMs: LEASE_MS,
+    concurrencyMax: 4,
+    events: {
+      rebuilt: ({ outcome }) => outcomes.push(outcome),
+      joined: () => {
+        joins += 1;
+      },
+      failed: () => undefined,
+    },
+    ...parts,
+  });
+}
+
+/** Something that is begun and held: `reached` when it was asked for, `open` to let it go on. */
+function barrier<Value>(): { reached: Promise<void>; open: (value: Value) => void; pass: () => Promise<Value> } {
+  const asked = Promise.withResolvers<void>();
+  const held = Promise.withResolvers<Value>();
+  return {
+    reached: asked.promise,
+    open: held.resolve,
+    pass: () => {
+      asked.resolve();
+      return held.promise;
+    },
+  };
+}
+
+const look = (count = 100) =>
+  timelines.page(soon(), { tenant, viewer: RITA, direction: 'older', position: POST_ID_MAX, count });
+const push = (postId: number) => timelines.push(soon(), { tenant, postId: postId as PostId, viewers: [RITA] });
+const ready = (postIds: readonly number[], floor = 0) => ({ state: 'ready', floor, ids: postIds });
+
+describe('between the snapshot and its storing', () => {
+  it('a push is not lost', async () => {
+    const held = barrier<Snapshot>();
+    const rebuilding = rebuilder(held.pass)(call(), RITA, 'absent');
+    await held.reached;
+    expect(await look()).toMatchObject({ state: 'building' });
+    expect(await push(40)).toEqual(['added']);
+    held.open(snapshot(30, 20, 10));
+    expect(await rebuilding).toBe('rebuilt');
+    expect(await look()).toEqual(ready([40, 30, 20, 10]));
+  });
+
+  it('pushes beyond the cap leave nothing claimed that is not there', async () => {
+    const held = barrier<Snapshot>();
+    const rebuilding = rebuilder(held.pass)(call(), RITA, 'absent');
+    await held.reached;
+    for (const postId of [41, 42, 43, 44, 45, 46, 47, 48]) await push(postId);
+    held.open(snapshot(30, 20, 10));
+    expect(await rebuilding).toBe('rebuilt');
+    const page = await look();
+    // Eight pushes: the eighth trims to five, and the floor is the newest trimmed.
+    expect(page).toEqual(ready([48, 47, 46, 45, 44, 43], 42));
+  });
+
+  it('an eviction voids the rebuild, and what is pushed then creates nothing', async () => {
+    const held = barrier<Snapshot>();
+    const rebuilding = rebuilder(held.pass)(call(), RITA, 'absent');
+    await held.reached;
+    await timelines.drop(soon(), { tenant, viewer: RITA });
+    expect(await push(40)).toEqual(['absent']);
+    held.open(snapshot(30, 20, 10));
+    expect(await rebuilding).toBe('lost');
+    expect(await look()).toEqual({ state: 'absent' });
+  });
+
+  it('an eviction and a new rebuild elsewhere leave the old one nothing to store', async () => {
+    const held = barrier<Snapshot>();
+    const rebuilding = rebuilder(held.pass)(call(), RITA, 'absent');
+    await held.reached;
+    await timelines.drop(soon(), { tenant, viewer: RITA });
+    const elsewhere = barrier<Snapshot>();
+    const second = rebuilder(elsewhere.pass)(call(), RITA, 'absent');
+    await elsewhere.reached;
+    // What the first loaded is older than what fell between the two.
+    held.open(snapshot(30, 20, 10));
+    expect(await rebuilding).toBe('lost');
+    expect(await look()).toMatchObject({ state: 'building' });
+    elsewhere.open(snapshot(40, 30, 20, 10));
+    expect(await second).toBe('rebuilt');
+    expect(await look()).toEqual(ready([40, 30, 20, 10]));
+  });
+
+  it('a forced rebuild starts over', async () => {
+    const held = barrier<Snapshot>();
+    const rebuilding = rebuilder(held.pass)(call(), RITA, 'absent');
+    await held.reached;
+    const forced = createForcedRebuild({ timelines, rebuild: rebuilder(async () => snapshot(50)) });
+    expect(await forced(call(), RITA)).toBe('rebuilt');
+    held.open(snapshot(30));
+    expect(await rebuilding).toBe('lost');
+    expect(await look()).toEqual(ready([50]));
+  });
+});
+
+describe('a process that dies while it rebuilds', () => {
+  it('holds others up for its lease and no longer; pushes of that time are kept', async () => {
+    await timelines.begin(soon(), { tenant, viewer: RITA, token: 'of-the-dead' });
+    await push(40);
+    const other = rebuilder(async () => snapshot(30));
+    expect(await other(call(), RITA, 'absent')).toBe('busy');
+    await eventually(async () => expect(await other(call(), RITA, 'absent')).toBe('rebuilt'), { timeoutMs: 5_000 });
+    expect(await look()).toEqual(ready([40, 30]));
+  });
+
+  it('leaves its readers a page from Postgres that says it is partial, and a ready timeline after the lease', async () => {
+    await timelines.begin(soon(), { tenant, viewer: RITA, token: 'of-the-dead' });
+    const rebuild = rebuilder(async () => snapshot(30));
+    const empty = { entries: [], targets: new Map() };
+    let fromPostgres = 0;
+    const open = createCandidates({
+      timelines,
+      loadPosts: async () => empty,
+      loadOlder: async () => {
+        fromPostgres += 1;
+        return empty;
+      },
+      loadNewer: async () => empty,
+      rebuild: async (of, viewer) => {
+        const outcome = await rebuild(of, viewer, 'absent');
+        return outcome === 'busy' ? 'busy' : outcome === 'overloaded' || outcome === 'failed' ? 'refused' : 'done';
+      },
+      waitMs: 50,
+      events: { timelineRead: () => undefined },
+    });
+    const first = open(call(), RITA);
+    await within(first.older(POST_ID_MAX, 10), LEASE_MS * 5);
+    expect({ partial: first.partial(), fromPostgres }).toEqual({ partial: true, fromPostgres: 1 });
+    await eventually(async () => {
+      const later = open(call(), RITA);
+      await later.older(POST_ID_MAX, 10);
+      expect(later.partial()).toBe(false);
+    });
+    expect(await look()).toEqual(ready([30]));
+  });
+
+  it('and wakes up after another has finished changes nothing', async () => {
+    const held = barrier<Snapshot>();
+    // Its own bound has passed long ago; only the token stands in its way.
+    const sleeper = rebuilder(held.pass, { leaseMs: 20_000 })(call(), RITA, 'absent');
+    await held.reached;
+    const other = rebuilder(async () => snapshot(50, 40));
+    await eventually(async () => expect(await other(call(), RITA, 'absent')).toBe('rebuilt'));
+    held.open(snapshot(30, 20, 10));
+    expect(await sleeper).toBe('lost');
+    expect(await look()).toEqual(ready([50, 40]));
+  });
+});
+
+describe('readers who come at once', () => {
+  it('share one rebuild in a process, and one of many processes does it', async () => {
+    let loads = 0;
+    const held = barrier<Snapshot>();
+    const load = (): Promise<Snapshot> => {
+      loads += 1;
+      return held.pass();
+    };
+    const processes = [rebuilder(load), rebuilder(load)];
+    const asked = processes.flatMap((rebuild) => Array.from({ length: 100 }, () => rebuild(call(), RITA, 'absent')));
+    await held.reached;
+    held.open(snapshot(10));
+    const answers = await Promise.all(asked);
+    expect(loads).toBe(1);
+    expect(joins).toBe(198);
+    expect(new Set(answers)).toEqual(new Set(['rebuilt', 'busy']));
+  });
+
+  it('for more viewers than may be rebuilt at once are told so, and nothing is left behind', async () => {
+    const held = barrier<Snapshot>();
+    const rebuild = rebuilder(held.pass, { concurrencyMax: 2 });
+    const viewers = Array.from({ length: 10 }, (_, at) => user(`viewer-${at}`));
+    const asked = viewers.map((viewer) => rebuild(call(), viewer, 'absent'));
+    await held.reached;
+    held.open(snapshot(10));
+    const answers = await Promise.all(asked);
+    expect(answers.filter((outcome) => outcome === 'overloaded')).toHaveLength(6);
+    for (const viewer of viewers) expect(['rebuilt', 'ready']).toContain(await rebuild(call(), viewer, 'absent'));
+  });
+
+  it('may leave, without ending it for the others', async () => {
+    const held = barrier<Snapshot>();
+    const rebuild = rebuilder(held.pass);
+    const leaving = new AbortController();
+    const first = rebuild({ tenant, signal: leaving.signal }, RITA, 'absent');
+    const second = rebuild(call(), RITA, 'absent');
+    await held.reached;
+    leaving.abort();
+    await expect(first).rejects.toThrow();
+    held.open(snapshot(10));
+    expect(await second).toBe('rebuilt');
+  });
+});
+
+describe('a load that fails', () => {
+  it('is not remembered: the next one does it, and 1,000 failures leave nothing under way', async () => {
+    let broken = true;
+    const rebuild = rebuilder(async () => {
+      if (broken) throw new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
+      return snapshot(10);
+    });
+    expect(await rebuild(call(), RITA, 'absent')).toBe('failed');
+    const viewers = Array.from({ length: 1_000 }, (_, at) => user(`viewer-${at}`));
+    for (const viewer of viewers) expect(['failed', 'overloaded']).toContain(await rebuild(call(), viewer, 'absent'));
+    broken = false;
+    // Its lease holds the next one up, unless it was given back.
+    await eventually(async () => expect(await rebuild(call(), RITA, 'absent')).toBe('rebuilt'));
+    expect(joins).toBe(0);
+    expect(await look()).toEqual(ready([10]));
+  });
+
+  it('or never ends is given up with the lease, and the next one does it', async () => {
+    let asked = 0;
+    const rebuild = rebuilder(() => {
+      asked += 1;
+      return asked === 1 ? new Promise<Snapshot>(() => undefined) : Promise.resolve(snapshot(10));
+    });
+    expect(await within(rebuild(call(), RITA, 'absent'), LEASE_MS * 10)).toBe('failed');
+    await eventually(async () => expect(await rebuild(call(), RITA, 'absent')).toBe('rebuilt'));
+  });
+});
