@@ -39,6 +39,8 @@ export interface CacheAssembly {
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
+  /** Ends what goes on behind readers. The connections are to be closed after it. */
+  stop(): Promise<void>;
 }
 
 /** Life of immutable values, in milliseconds: they take room until the server wants it for others. */
@@ -50,6 +52,8 @@ const BACKFILLS_MAX = 8;
 /** Tidying calls under way at once; what is beyond is left to the next reader. */
 const TIDYING_MAX = 64;
 const TIDY_TIMEOUT_MS = 1_000;
+/** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
+const REBUILDS_END_WAIT_MS = 1_000;
 
 export function openCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
   return createCache({
@@ -191,5 +195,6 @@ export function assembleCache(parts: {
     },
     forceRebuild: createForcedRebuild({ timelines, rebuild }),
     afterChange: createAfterChange({ forget, entries, follows }),
+    stop: () => rebuild.stop(REBUILDS_END_WAIT_MS),
   };
 }

@@ -100,6 +100,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       await frontDoor.stop();
       readiness.stop();
       await Promise.all([fanout.stop(), ...background.map((rounds) => rounds.stop())]);
+      await Promise.all([cached.stop(), cachedForWorkers.stop()]);
       await Promise.all([requests.close(), upkeep.close(), relayDatabase.close(), cache.close()]);
       log.info('stopped');
     })();

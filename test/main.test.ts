@@ -1,0 +1,52 @@
+/** Owns what starting and stopping the whole service promises: nothing it has begun is left behind, and a stop is no fault to be logged. */
+import { setTimeout as pause } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { createTestDatabase, type TestDatabase } from './harness/database.ts';
+import { eventually, within } from './harness/eventually.ts';
+import { startTestService } from './harness/service.ts';
+
+/** Levels of the log from warnings on. */
+const WARN = 40;
+/** Longer than any pause of the background in these tests. */
+const QUIET_MS = 300;
+
+let database: TestDatabase;
+beforeAll(async () => {
+  database = await createTestDatabase();
+});
+afterAll(() => database.drop());
+
+it('a stop amid reads, rebuilds, publishes and fan-out is quick, logs no fault, and closes every session', async () => {
+  for (let round = 0; round < 3; round += 1) {
+    const service = await startTestService({ database });
+    const tenant = await service.tenant();
+    await tenant.cast().play('rita follows ada; sam follows ada; ada posts 30 times');
+    const calls = Array.from({ length: 60 }, (_, at) =>
+      at % 3 === 0
+        ? tenant.posts.publishPost({ authorId: 'ada', text: `late ${at}` })
+        : tenant.timeline.getHomeTimeline({ viewerId: at % 3 === 1 ? 'rita' : `reader-${at}` }),
+    ).map((call) =>
+      call.then(
+        () => 'ok',
+        () => 'refused',
+      ),
+    );
+    // From calls not yet arrived to all of them answered.
+    await Promise.race([Promise.all(calls), pause(round * 20)]);
+    await within(service.stop(), 10_000);
+    await Promise.all(calls);
+
+    const faults = service.logLines.map((line) => JSON.parse(line)).filter(({ level }) => level >= WARN);
+    expect(faults).toEqual([]);
+    await eventually(async () =>
+      expect(
+        await database.sql(
+          "SELECT application_name FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'tributary-%'",
+        ),
+      ).toEqual([]),
+    );
+    const before = service.logLines.length;
+    await pause(QUIET_MS);
+    expect(service.logLines.slice(before)).toEqual([]);
+  }
+});
