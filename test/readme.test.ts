@@ -127,9 +127,9 @@ describe('guarantees', () => {
 
   /** Names of the tests of a file, as the source spells them. */
   function namesIn(file: string): readonly string[] {
-    return [...read(file).matchAll(/\b(?:it|test)(?:\.(?:each|runIf)\([\s\S]*?\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/g)].map(
-      ([, , name = '']) => name.replace(/\\(.)/g, '$1'),
-    );
+    return [
+      ...read(file).matchAll(/\b(?:it|test)(?:\.(?:each|runIf)\([\s\S]*?\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/g),
+    ].map(([, , name = '']) => name.replace(/\\(.)/g, '$1'));
   }
 });
 
