@@ -30,7 +30,8 @@ async function start(env: Readonly<Record<string, string>>, databaseUrl?: string
 async function warm(): Promise<void> {
   await tenant.cast().play('rita follows ada; ada posts 3 times');
   await service.settle();
-  expect((await home()).entries).toHaveLength(3);
+  // The first page is a rebuild, which may take longer than the deadlines of these tests.
+  await eventually(async () => expect((await home()).entries).toHaveLength(3));
 }
 
 async function end(): Promise<void> {
