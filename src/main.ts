@@ -42,6 +42,7 @@ export interface Service {
 
 /** Statements of the background may take longer than any call. */
 const WORKER_STATEMENT_TIMEOUT_MS = 30_000;
+const PROBE_CONNECTIONS = 1;
 const CACHE_CHECK_TIMEOUT_MS = 3_000;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
@@ -73,7 +74,8 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     return database;
   };
   const requests = openDatabase('requests', config.database.poolRequests);
-  // A probe must not wait behind requests: that they are many is no reason to be restarted.
+  // A probe must wait behind neither requests nor fan-out: that there is much to do is no reason to be taken out of service.
+  const probes = openDatabase('probes', PROBE_CONNECTIONS);
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const relayDatabase = openDatabase('relay', config.database.poolRelay);
   const cache = openCache(config, runtime, metrics);
@@ -83,7 +85,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const fanout = assembleFanout({ config, runtime, metrics, database: upkeep, relayDatabase, cache: cachedForWorkers });
   const assembly = assemble({ config, runtime, metrics, database: requests, cache: cached, nudge: fanout.nudge });
   const { flows, administer, importPosts } = assembly;
-  const readiness = createReadiness({ probe: (signal) => probe(upkeep, signal), log });
+  const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
 
   const frontDoor = createFrontDoor({
     config,
@@ -101,7 +103,10 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       readiness.stop();
       await Promise.all([fanout.stop(), ...background.map((rounds) => rounds.stop())]);
       await Promise.all([cached.stop(), cachedForWorkers.stop()]);
-      await Promise.all([requests.close(), upkeep.close(), relayDatabase.close(), cache.close()]);
+      await Promise.all([
+        ...[requests, probes, upkeep, relayDatabase].map((database) => database.close()),
+        cache.close(),
+      ]);
       log.info('stopped');
     })();
     return stopping;

@@ -2,6 +2,7 @@
  * Owns what happens when Postgres drops connections, is busy or is gone: calls that need it fail as UNAVAILABLE within their time, pages that the cache holds
  * are served without it, the process lives on, the next calls work, and nothing goes on for callers who have left.
  */
+import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Completeness } from '../../src/gen/tributary/v1/author_pb.ts';
 import { refusalFrom, refusalOf } from '../harness/clients.ts';
@@ -116,6 +117,22 @@ describe('sessions that Postgres ends', () => {
   });
 });
 
+describe('pools of two connections', () => {
+  beforeAll(() => start({ DATABASE_POOL_REQUESTS: '2', DATABASE_POOL_WORKERS: '2', DATABASE_POOL_RELAY: '2' }));
+  afterAll(end);
+
+  it('never lock themselves up: 20 publishes and 20 follows at once are done within five seconds, and so is what follows from them', async () => {
+    const calls = Array.from({ length: 20 }, (_, at) => [
+      tenant.posts.publishPost({ authorId: `author-${at}`, text: 'hi' }),
+      tenant.graph.follow({ followerId: `fan-${at}`, followeeId: 'ada' }),
+    ]).flat();
+    await within(Promise.all(calls), 5_000);
+    await service.settle();
+    for (const pool of ['requests', 'workers', 'relay'])
+      expect(await count(`application_name = 'tributary-${pool}'`, OURS)).toBeLessThanOrEqual(2);
+  });
+});
+
 describe('a pool of two connections', () => {
   beforeAll(() =>
     start({
@@ -126,15 +143,6 @@ describe('a pool of two connections', () => {
     }),
   );
   afterAll(end);
-
-  it('never locks itself up: 20 publishes and 20 follows at once are done within five seconds', async () => {
-    const calls = Array.from({ length: 20 }, (_, at) => [
-      tenant.posts.publishPost({ authorId: `author-${at}`, text: 'hi' }),
-      tenant.graph.follow({ followerId: `fan-${at}`, followeeId: 'ada' }),
-    ]).flat();
-    await within(Promise.all(calls), 5_000);
-    expect(await count('true')).toBeLessThanOrEqual(2);
-  });
 
   it('that is held refuses within the acquire time-out, never hangs, and leaves no sessions behind', async () => {
     const release = await holdGraph();
@@ -150,9 +158,9 @@ describe('a pool of two connections', () => {
     await Promise.all(holders);
     await followed();
     expect(await count('true')).toBeLessThanOrEqual(2);
-    // Every pool at its most, with the two connections of each that cancel.
+    // Every pool at its most, one connection for probes, with the two connections of each that cancel.
     const { poolRequests, poolWorkers, poolRelay } = service.config.database;
-    expect(await count('true', OURS)).toBeLessThanOrEqual(poolRequests + poolWorkers + poolRelay + 6);
+    expect(await count('true', OURS)).toBeLessThanOrEqual(poolRequests + poolWorkers + poolRelay + 1 + 2 * 4);
   });
 
   it('refuses at once what would wait behind too many', async () => {
@@ -170,6 +178,26 @@ describe('a pool of two connections', () => {
     expect(refusals.filter((refusal) => refusal.waited)).toHaveLength(service.config.database.waitersMax);
     await release();
     await Promise.all(holders);
+  });
+});
+
+describe('a fan-out that holds every connection of the workers', () => {
+  beforeAll(() => start({ DATABASE_POOL_WORKERS: '1', DATABASE_LOCK_TIMEOUT_MS: '10000' }));
+  afterAll(end);
+
+  it('leaves the process ready, and is done once it can be', async () => {
+    const release = await holdGraph();
+    const { post } = await publish();
+    await eventually(async () =>
+      expect(await count("application_name = 'tributary-workers' AND wait_event_type = 'Lock'", OURS)).toBe(1),
+    );
+    // Long enough for several probes.
+    for (const until = performance.now() + 3_500; performance.now() < until; await pause(100)) {
+      expect((await fetch(`http://127.0.0.1:${service.service.httpPort}/readyz`)).status).toBe(200);
+    }
+    await release();
+    await service.settle();
+    expect((await home()).entries[0]?.post?.postId).toBe(post?.postId);
   });
 });
 
