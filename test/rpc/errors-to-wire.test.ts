@@ -36,6 +36,7 @@ describe('an error on the wire', () => {
   it('that a retry alone can mend is UNAVAILABLE, the one code that clients retry', () => {
     expect(REASONS.filter((reason) => codeOf(reason) === 'UNAVAILABLE')).toEqual([
       'DATABASE_UNAVAILABLE',
+      'CACHE_UNAVAILABLE',
       'ID_LEASE_UNAVAILABLE',
       'OVERLOADED',
       'SHUTTING_DOWN',

@@ -16,13 +16,16 @@ const OURS = "datname = current_database() AND application_name LIKE 'tributary-
 /** Those of calls: the relay and the workers have theirs, and are never done. */
 const CALLS = "datname = current_database() AND application_name = 'tributary-requests'";
 
+/** Who asks is read from Postgres too, through the same connections: known for as long as the tests take. */
+const KEY_KNOWN = { API_KEY_CACHE_MS: '600000' };
+
 let database: TestDatabase;
 let service: TestService;
 let tenant: TestTenant;
 
-async function start(env: Readonly<Record<string, string>>, databaseUrl?: string): Promise<void> {
+async function start(env: Readonly<Record<string, string>>): Promise<void> {
   database = await createTestDatabase();
-  service = await startTestService({ database, env, ...(databaseUrl === undefined ? {} : { databaseUrl }) });
+  service = await startTestService({ database, env: { ...KEY_KNOWN, ...env } });
   tenant = await service.tenant();
   await warm();
 }
@@ -288,6 +291,7 @@ describe('a network between', () => {
       env: {
         // What happens in the background would take some of the faults.
         TRIBUTARY_ROLE: 'api',
+        ...KEY_KNOWN,
         DATABASE_ACQUIRE_TIMEOUT_MS: '300',
         READ_DEADLINE_DEFAULT_MS: '700',
         WRITE_DEADLINE_DEFAULT_MS: '700',
