@@ -68,7 +68,9 @@ describe('the measures', () => {
     }
   });
 
-  it('gain at most one series for all the methods that nobody has, and fit into one scrape', async () => {
+  it('gain at most one series for all the methods that nobody has, and fit into one scrape', {
+    timeout: 120_000,
+  }, async () => {
     const door = await start();
     const grpc = openClient('grpc-js on the gRPC port', door);
     await scanGrpc(grpc, 1);

@@ -66,7 +66,7 @@ beforeAll(async () => {
 });
 afterAll(() => service.stop());
 
-describe.each([1, 100])('by %i', (pageSize) => {
+describe.each([1, 100])('by %i', { timeout: 120_000 }, (pageSize) => {
   it('home gives every post once, walking to older and to newer entries', async () => {
     expect((await walkOlder(homePages(tenant, 'reader', pageSize), { pageSize })).ids).toEqual(postIds);
     const up = await walkNewer(emptyHeadToken, homePages(tenant, 'reader', pageSize), { pageSize });
