@@ -185,7 +185,9 @@ describe('a pool of two connections', () => {
 });
 
 describe('a fan-out that holds every connection of the workers', () => {
-  beforeAll(() => start({ DATABASE_POOL_WORKERS: '1', DATABASE_LOCK_TIMEOUT_MS: '10000' }));
+  beforeAll(() =>
+    start({ DATABASE_POOL_WORKERS: '1', DATABASE_ACQUIRE_TIMEOUT_MS: '10000', DATABASE_LOCK_TIMEOUT_MS: '20000' }),
+  );
   afterAll(end);
 
   it('leaves the process ready, and is done once it can be', async () => {
@@ -194,8 +196,8 @@ describe('a fan-out that holds every connection of the workers', () => {
     await eventually(async () =>
       expect(await count("application_name = 'tributary-workers' AND wait_event_type = 'Lock'", OURS)).toBe(1),
     );
-    // Long enough for several probes.
-    for (const until = performance.now() + 3_500; performance.now() < until; await pause(100)) {
+    // Long enough for two probes that time out and the pause between them.
+    for (const until = performance.now() + 5_000; performance.now() < until; await pause(100)) {
       expect((await fetch(`http://127.0.0.1:${service.service.httpPort}/readyz`)).status).toBe(200);
     }
     await release();
