@@ -3,6 +3,7 @@
  * again), readers that look all the time beside them, and the looks that compare with the oracle.
  */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Redis } from 'ioredis';
@@ -12,9 +13,18 @@ import type { EmbeddedServer } from '../../src/embedded/server.ts';
 import { removeServers } from '../../src/embedded/servers.ts';
 import { outcomeOf, TributaryError } from '../../src/errors.ts';
 import { createMetrics } from '../../src/metrics/metrics.ts';
+import { createLeaseFill } from '../../src/read/lease-fill.ts';
 import type { Completeness, HomePage, PostView } from '../../src/read/page.ts';
+import { createFollowEntries } from '../../src/repair/follow-entries.ts';
+import { createRebuild, type Rebuild } from '../../src/repair/rebuild.ts';
 import { type Runtime, systemRandom } from '../../src/runtime.ts';
+import { loadAuthors } from '../../src/store/postgres/authors.ts';
 import { createDatabase } from '../../src/store/postgres/client.ts';
+import { loadRelations } from '../../src/store/postgres/graph-reads.ts';
+import { findWrittenBy, loadNewestOf, loadSnapshot } from '../../src/store/postgres/home-pages.ts';
+import { loadPostsById } from '../../src/store/postgres/posts.ts';
+import { createAuthorFacts, createPostFacts, createRelationFacts } from '../../src/store/redis/facts.ts';
+import { createKeys } from '../../src/store/redis/keys.ts';
 import { type PostId, postIdFrom, postIdMs, type UserId } from '../../src/timeline/ids.ts';
 import { LIMITS } from '../../src/timeline/limits.ts';
 import { eventually } from '../harness/eventually.ts';
@@ -40,7 +50,7 @@ const SMALL = {
   FANOUT_FOLLOWER_PAGE: '2',
   FANOUT_CONCURRENCY: '8',
   FANOUT_LEASE_MS: '2000',
-  FACT_LIFE_MS: '500',
+  FACT_LIFE_MS: '2000',
   REBUILD_LEASE_MS: '2000',
   REBUILD_WAIT_MS: '50',
   REBUILDS_MAX: '64',
@@ -74,6 +84,8 @@ interface World {
   readonly ledger: HiddenLedger;
   /** End of the last short mute: looks wait for it, so that product and oracle see the same. */
   mutesEndMs: number;
+  /** What goes on slowly beside the steps. */
+  readonly slow: Promise<void>[];
   requests: number;
 }
 
@@ -114,6 +126,12 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     cache: elsewhereCache,
   });
 
+  const newToken = (): string => randomUUID();
+  const keys = createKeys(config.timeline.shards);
+  const facts = { lifeMs: config.cache.factLifeMs, tokenLifeMs: 3_000, random: () => 0 };
+  const relationFacts = createRelationFacts(elsewhereCache, keys, facts);
+  const authorFacts = createAuthorFacts(elsewhereCache, keys, facts);
+  const postFacts = createPostFacts(elsewhereCache, keys, facts);
   const counts = { operations: 0, reads: 0 };
   const { flows, administer } = service.service;
   /** When something last left a timeline unfinished, or its server away. */
@@ -286,6 +304,8 @@ export async function openHistoryStage(): Promise<HistoryStage> {
         return retried(() => elsewhere.forceRebuild(call(), next.who));
       case 'abandonRebuild':
         return abandonRebuild(world, next.who);
+      case 'slowly':
+        return next.what === 'cleanUp' ? toggleFollow(world, next) : Promise.resolve(slowly(world, next));
       default:
         throw new Error(`unknown step: ${JSON.stringify(next satisfies never)}`);
     }
@@ -353,6 +373,105 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     });
   }
 
+  /**
+   * What a process does that is held up between its load and its storing, while everything else goes on. It may come late or in vain, and must do no harm: nobody waits for it but
+   * the next look.
+   */
+  function slowly(world: World, { what, pair, ms }: Extract<Step, { kind: 'slowly' }>): void {
+    const { from: viewer, to: author } = pair;
+    const call = world.tenant.call();
+    const of = { tenant: world.tenant.id, viewer };
+    const heldUp = async <Value>(load: Promise<Value>): Promise<Value> => {
+      const value = await load;
+      await pause(ms);
+      return value;
+    };
+    const entries = createFollowEntries({
+      timelines: elsewhere.timelines,
+      cap: config.timeline.cap,
+      stride: config.timeline.stride,
+      follows: async () =>
+        (await loadRelations(elsewhereDatabase, call.signal, { ...of, authors: [author] })).get(author)?.follows ??
+        false,
+      loadRelation: async () => (await elsewhere.people.loadRelations(call, viewer, [author])).get(author),
+      loadNewestOf: (_, query) => heldUp(loadNewestOf(elsewhereDatabase, call.signal, { ...of, ...query })),
+      findWrittenBy: (_, writer, postIds) =>
+        heldUp(findWrittenBy(elsewhereDatabase, call.signal, { ...of, author: writer, postIds })),
+      events: { backfilled: () => undefined, cleanedUp: () => undefined },
+    });
+    const done = {
+      async rebuild() {
+        await elsewhere.timelines.drop(call.signal, of);
+        await slowRebuilder(ms)(call, viewer, 'absent');
+      },
+      cleanUp: () => entries.cleanUp(call, viewer, author),
+      backfill: () => entries.backfill(call, viewer, author),
+      fill: () => fillSlowly(world, viewer, heldUp),
+    }[what]();
+    // A rebuild that a restart cuts off is as good as abandoned.
+    world.slow.push(done.catch(() => disturb()));
+  }
+
+  /** The clean-up of an ended follow is still under way when the follow begins anew. */
+  async function toggleFollow(world: World, next: Extract<Step, { kind: 'slowly' }>): Promise<void> {
+    await act(world, { kind: 'unfollow', pair: next.pair });
+    slowly(world, next);
+    await act(world, { kind: 'follow', pair: next.pair });
+  }
+
+  /** Evicts the facts of a viewer's relations, of all authors and of the newest posts, and stores them again as they were a moment ago, if that may be. */
+  async function fillSlowly(
+    world: World,
+    viewer: UserId,
+    heldUp: <Value>(load: Promise<Value>) => Promise<Value>,
+  ): Promise<void> {
+    const call = world.tenant.call();
+    const { tenant, signal } = call;
+    const events = { lookedUp: () => undefined, filled: () => undefined };
+    const scope = { tenant, viewer };
+    const postIds = world.posts.slice(-12).map((post) => post.id);
+    await Promise.all([
+      relationFacts.forget(signal, scope, USERS),
+      authorFacts.forget(signal, tenant, USERS),
+      postFacts.forget(signal, tenant, postIds),
+    ]);
+    await Promise.all([
+      createLeaseFill({ facts: relationFacts, newToken, events })(call, scope, USERS, (authors) =>
+        heldUp(loadRelations(elsewhereDatabase, signal, { ...scope, authors })),
+      ),
+      createLeaseFill({ facts: authorFacts, newToken, events })(call, tenant, USERS, async (authors) => {
+        const loaded = await heldUp(loadAuthors(elsewhereDatabase, signal, { tenant, authors }));
+        return new Map(
+          [...loaded].map(([id, { state, profile }]) => [id, { state, profileVersion: profile?.profileVersion ?? 0 }]),
+        );
+      }),
+      createLeaseFill({ facts: postFacts, newToken, events })(call, tenant, postIds, async (ids) => {
+        const { entries } = await heldUp(loadPostsById(elsewhereDatabase, signal, { tenant, postIds: ids }));
+        return new Map(entries.flatMap(({ postId, post }) => (post ? [[postId, post.meta] as const] : [])));
+      }),
+    ]);
+  }
+
+  function slowRebuilder(ms: number): Rebuild {
+    return createRebuild({
+      clock,
+      timelines: elsewhere.timelines,
+      newToken,
+      leaseMs: config.rebuild.leaseMs,
+      concurrencyMax: config.rebuild.concurrencyMax,
+      async loadSnapshot(signal, query) {
+        const snapshot = await loadSnapshot(elsewhereDatabase, signal, { ...query, cap: config.timeline.cap });
+        await pause(ms);
+        return snapshot;
+      },
+      events: {
+        rebuilt: ({ outcome }) => outcome === 'failed' && disturb(),
+        joined: () => undefined,
+        failed: () => undefined,
+      },
+    });
+  }
+
   function postOf(world: World, nth: number): World['posts'][number] | undefined {
     return world.posts.at(-1 - nth);
   }
@@ -360,6 +479,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
   // ---- who looks
 
   async function settle(world: World): Promise<void> {
+    await Promise.all(world.slow.splice(0));
     await eventually(
       async () => {
         const [row] = await service.database.sql<{ open: number }>(
@@ -584,6 +704,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       heads: [],
       ledger: createHiddenLedger(strangers.filter(([viewer, author]) => viewer !== author)),
       mutesEndMs: 0,
+      slow: [],
       requests: 0,
     };
   }

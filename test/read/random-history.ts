@@ -16,6 +16,8 @@ const record = <Fields extends object>(
 ): fc.Arbitrary<Fields> => fc.record<Fields>(fields, { noNullPrototype: true }) as fc.Arbitrary<Fields>;
 const user = fc.constantFrom(...USERS);
 const pair = record({ from: user, to: user }).filter(({ from, to }) => from !== to);
+/** One writes more than a timeline holds: whoever follows them late has less than everything brought in. */
+const author = fc.constantFrom(...['ada', 'ada', 'ada', 'ada'].map(userId), ...USERS);
 /** A post by its place in the tenant's history, counted from the newest. */
 const nthPost = fc.nat({ max: 11 });
 const visibility = fc.constantFrom('public', 'public', ...VISIBILITIES);
@@ -26,7 +28,7 @@ const step = fc.oneof(
     weight: 24,
     arbitrary: record({
       kind: fc.constant('publish'),
-      who: user,
+      who: author,
       link: fc.constantFrom('none', 'none', 'reply', 'repost', 'repost', 'quote'),
       nth: nthPost,
       visibility,
@@ -80,6 +82,15 @@ const step = fc.oneof(
     arbitrary: record({ kind: fc.constantFrom('runJobsAgain', 'runEventsAgain'), fromCheckpoint: fc.boolean() }),
   },
   { weight: 2, arbitrary: record({ kind: fc.constantFrom('forceRebuild', 'abandonRebuild'), who: user }) },
+  {
+    weight: 9,
+    arbitrary: record({
+      kind: fc.constant('slowly'),
+      what: fc.constantFrom('rebuild', 'cleanUp', 'backfill', 'fill', 'fill'),
+      pair,
+      ms: fc.integer({ min: 1, max: 200 }),
+    }),
+  },
 );
 /** What befalls everybody on the servers: too rare to be one of many in each tenant. */
 const disaster = record({
