@@ -38,6 +38,8 @@ export interface Service {
 
 /** Statements of the background may take longer than any call. */
 const WORKER_STATEMENT_TIMEOUT_MS = 30_000;
+/** A look-up takes less than a millisecond, and its answer is remembered. */
+const KEY_CONNECTIONS = 2;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
 
@@ -68,6 +70,8 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     return database;
   };
   const requests = openDatabase('requests', config.database.poolRequests);
+  // Calls must not wait behind callers who try keys that nobody has.
+  const keys = openDatabase('keys', KEY_CONNECTIONS);
   // A probe must not wait behind requests: that they are many is no reason to be restarted.
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const { flows, administer, importPosts } = assemble({ config, runtime, metrics, database: requests });
@@ -79,7 +83,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     metrics,
     flows,
     readiness,
-    findApiKey: (keyText, signal) => findApiKey(requests, signal, hashApiKey(keyText)),
+    findApiKey: (keyText, signal) => findApiKey(keys, signal, hashApiKey(keyText)),
   });
   const background: Rounds[] = [];
   let stopping: Promise<void> | undefined;
@@ -88,7 +92,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       await frontDoor.stop();
       readiness.stop();
       await Promise.all(background.map((rounds) => rounds.stop()));
-      await Promise.all([requests.close(), upkeep.close()]);
+      await Promise.all([requests.close(), keys.close(), upkeep.close()]);
       log.info('stopped');
     })();
     return stopping;
