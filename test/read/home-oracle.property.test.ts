@@ -16,7 +16,7 @@ import { type ModerationState, VISIBILITIES } from '../../src/timeline/post.ts';
 import { startTestService, type TestService, type TestTenant, userId } from '../harness/service.ts';
 import { type ReadPage, walkNewer, walkOlder } from '../harness/walk.ts';
 
-const RUNS = Number(process.env['TRIBUTARY_PROPERTY_RUNS'] ?? 50);
+const RUNS = Number(process.env['TRIBUTARY_PROPERTY_RUNS'] ?? 30);
 const SEED = process.env['TRIBUTARY_PROPERTY_SEED'];
 const STEPS = { minLength: 60, maxLength: 140 };
 const PAGE_SIZES = [1, 2, 50] as const;
