@@ -44,6 +44,8 @@ export interface Service {
 const WORKER_STATEMENT_TIMEOUT_MS = 30_000;
 const PROBE_CONNECTIONS = 1;
 const CACHE_CHECK_TIMEOUT_MS = 3_000;
+/** A look-up takes less than a millisecond, and its answer is remembered. */
+const KEY_CONNECTIONS = 2;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
 
@@ -74,6 +76,8 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     return database;
   };
   const requests = openDatabase('requests', config.database.poolRequests);
+  // Calls must not wait behind callers who try keys that nobody has.
+  const keys = openDatabase('keys', KEY_CONNECTIONS);
   // A probe must wait behind neither requests nor fan-out: that there is much to do is no reason to be taken out of service.
   const probes = openDatabase('probes', PROBE_CONNECTIONS);
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
@@ -93,7 +97,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     metrics,
     flows,
     readiness,
-    findApiKey: (keyText, signal) => findApiKey(requests, signal, hashApiKey(keyText)),
+    findApiKey: (keyText, signal) => findApiKey(keys, signal, hashApiKey(keyText)),
   });
   const background: Rounds[] = [];
   let stopping: Promise<void> | undefined;
@@ -104,7 +108,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       await Promise.all([fanout.stop(), ...background.map((rounds) => rounds.stop())]);
       await Promise.all([cached.stop(), cachedForWorkers.stop()]);
       await Promise.all([
-        ...[requests, probes, upkeep, relayDatabase].map((database) => database.close()),
+        ...[requests, keys, probes, upkeep, relayDatabase].map((database) => database.close()),
         cache.close(),
       ]);
       log.info('stopped');

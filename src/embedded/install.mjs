@@ -261,20 +261,21 @@ function allowServices() {
 }
 
 async function ensureRedis() {
-  const decide = () =>
+  const decide = (searchPath) =>
     decideRedis({
       override: process.env.TRIBUTARY_REDIS_SERVER,
-      searchPath: process.env.PATH,
+      searchPath,
       isExecutable,
       isRoot: process.getuid?.() === 0,
       platform: process.platform,
     });
-  let decision = decide();
+  let decision = decide(process.env.PATH);
   if (decision.kind === 'apt') {
     await installRedisWithApt();
-    decision = decide();
+    // Debian's package puts it there, whatever the caller's PATH says.
+    decision = decide(`${process.env.PATH ?? ''}:/usr/bin`);
   }
-  if (decision.kind === 'apt') throw new Refusal('redis-server was installed, but is not on PATH.');
+  if (decision.kind === 'apt') throw new Refusal('redis-server was installed, but is neither on PATH nor in /usr/bin.');
   if (decision.kind === 'stop') throw new Refusal(decision.message);
   return decision.path;
 }

@@ -305,7 +305,9 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       case 'abandonRebuild':
         return abandonRebuild(world, next.who);
       case 'slowly':
-        return next.what === 'cleanUp' ? toggleFollow(world, next) : Promise.resolve(slowly(world, next));
+        if (next.what === 'cleanUp') return toggleFollow(world, next);
+        if (next.what === 'rebuild') return overtakeRebuild(world, next);
+        return Promise.resolve(slowly(world, next));
       default:
         throw new Error(`unknown step: ${JSON.stringify(next satisfies never)}`);
     }
@@ -417,6 +419,14 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     await act(world, { kind: 'unfollow', pair: next.pair });
     slowly(world, next);
     await act(world, { kind: 'follow', pair: next.pair });
+  }
+
+  /** A post comes after the snapshot; then, at times, the timeline is lost, and whoever rebuilds it next dies at it. */
+  async function overtakeRebuild(world: World, next: Extract<Step, { kind: 'slowly' }>): Promise<void> {
+    const { from: viewer } = next.pair;
+    slowly(world, next);
+    await publish(world, { kind: 'publish', who: viewer, link: 'none', nth: 0, visibility: 'public' });
+    if (next.ms % 2 === 0) await abandonRebuild(world, viewer);
   }
 
   /** Evicts the facts of a viewer's relations, of all authors and of the newest posts, and stores them again as they were a moment ago, if that may be. */

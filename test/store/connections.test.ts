@@ -5,7 +5,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Completeness } from '../../src/gen/tributary/v1/author_pb.ts';
-import { refusalFrom, refusalOf } from '../harness/clients.ts';
+import { connectClients, refusalFrom, refusalOf } from '../harness/clients.ts';
 import { createTestDatabase, type TestDatabase } from '../harness/database.ts';
 import { eventually, within } from '../harness/eventually.ts';
 import { type FaultProxy, startFaultProxy } from '../harness/fault-proxy.ts';
@@ -160,10 +160,10 @@ describe('a pool of two connections', () => {
     await release();
     await Promise.all(holders);
     await followed();
-    expect(await count('true')).toBeLessThanOrEqual(2);
-    // Every pool at its most, one connection for probes, with the two connections of each that cancel.
+    expect(await count("application_name = 'tributary-requests'")).toBeLessThanOrEqual(2);
+    // Every pool at its most, two connections for keys and one for probes, with the two connections of each that cancel.
     const { poolRequests, poolWorkers, poolRelay } = service.config.database;
-    expect(await count('true', OURS)).toBeLessThanOrEqual(poolRequests + poolWorkers + poolRelay + 1 + 2 * 4);
+    expect(await count('true', OURS)).toBeLessThanOrEqual(poolRequests + poolWorkers + poolRelay + 3 + 2 * 5);
   });
 
   it('refuses at once what would wait behind too many', async () => {
@@ -279,6 +279,31 @@ describe('a caller that leaves', () => {
     controller.abort();
     expect(refusalFrom(await call.catch((error: unknown) => error)).code).toMatch(/^CANCEL+ED$/);
     await nothingRuns();
+  });
+});
+
+describe('callers with keys that nobody has', () => {
+  const held = '20000';
+  beforeAll(() =>
+    start({ API_KEY_CACHE_MS: '600000', DATABASE_LOCK_TIMEOUT_MS: held, DATABASE_STATEMENT_TIMEOUT_MS: held }),
+  );
+  afterAll(end);
+
+  it('do not stand in the way of others, even where their look-up hangs', async () => {
+    await home();
+    const session = await database.session();
+    await session.query('BEGIN');
+    await session.query('LOCK TABLE api_keys IN ACCESS EXCLUSIVE MODE');
+    const { grpcPort, httpPort } = service.service;
+    const strangers = Array.from({ length: 40 }, (_, at) =>
+      connectClients({ protocol: 'json', grpcPort, httpPort, key: `tk_${String(at).padStart(43, 'x')}` }),
+    );
+    const tries = strangers.map(({ timeline }) => refusalOf(timeline.getHomeTimeline({ viewerId: 'rita' })));
+    await eventually(async () => expect(await count("wait_event_type = 'Lock'")).toBeGreaterThan(0));
+    await within(Promise.all(Array.from({ length: 20 }, () => home())), 4_000);
+    await session.query('ROLLBACK');
+    await Promise.all(tries);
+    for (const stranger of strangers) stranger.close();
   });
 });
 
