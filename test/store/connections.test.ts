@@ -299,7 +299,7 @@ describe('callers with keys that nobody has', () => {
       connectClients({ protocol: 'json', grpcPort, httpPort, key: `tk_${String(at).padStart(43, 'x')}` }),
     );
     const tries = strangers.map(({ timeline }) => refusalOf(timeline.getHomeTimeline({ viewerId: 'rita' })));
-    await eventually(async () => expect(await count("wait_event_type = 'Lock'")).toBeGreaterThan(0));
+    await eventually(async () => expect(await count("wait_event_type = 'Lock'", OURS)).toBeGreaterThan(0));
     await within(Promise.all(Array.from({ length: 20 }, () => home())), 4_000);
     await session.query('ROLLBACK');
     await Promise.all(tries);
