@@ -35,7 +35,7 @@ const environment = z.object({
   DATABASE_ACQUIRE_TIMEOUT_MS: milliseconds(10, 60_000, 500),
   DATABASE_STATEMENT_TIMEOUT_MS: milliseconds(100, 600_000, 5_000),
   DATABASE_LOCK_TIMEOUT_MS: milliseconds(10, 600_000, 2_000),
-  DATABASE_WAITERS_MAX: count(1, 10_000, 200),
+  DATABASE_WAITERS_MAX: count(1, 10_000, 1_000),
   READ_DEADLINE_DEFAULT_MS: milliseconds(10, 60_000, 1_000),
   READ_DEADLINE_MAX_MS: milliseconds(10, 60_000, 5_000),
   WRITE_DEADLINE_DEFAULT_MS: milliseconds(10, 60_000, 3_000),
