@@ -79,6 +79,11 @@ export function untilAborted<Result>(
   });
 }
 
+/** Ends after `ms` milliseconds, or rejects with the reason of the abort. */
+export function pause(signal: AbortSignal, ms: number): Promise<void> {
+  return untilAborted(new Promise<void>((resolve) => void after(ms, resolve)), signal);
+}
+
 export function throwIfAborted(signal: AbortSignal): void {
   if (signal.aborted) throw abortError(signal);
 }

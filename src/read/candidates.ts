@@ -4,7 +4,7 @@
  *
  * Invariant: a timeline that is not READY is never read as complete.
  */
-import { after, type Call, untilAborted } from '../runtime.ts';
+import { type Call, pause } from '../runtime.ts';
 import type { HomeQuery } from '../store/postgres/home-pages.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import type { TimelinePage, Timelines } from '../store/redis/timelines.ts';
@@ -79,7 +79,7 @@ export function createCandidates(parts: CandidatesParts): OpenCandidates {
         if (outcome === 'busy') {
           if (waitedMs >= parts.waitMs) break;
           waitedMs += LOOK_EVERY_MS;
-          await untilAborted(new Promise<void>((resolve) => void after(LOOK_EVERY_MS, resolve)), signal);
+          await pause(signal, LOOK_EVERY_MS);
         } else {
           rebuilds += 1;
           // A key that vanishes as soon as it is there will not be there the next time either; Postgres knows it all.

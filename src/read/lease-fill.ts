@@ -2,7 +2,7 @@
  * Owns the reading of mutable facts through the cache: hits as they are, misses loaded from Postgres and stored under the reader's token, what
  * somebody else is loading waited for briefly. An error of the cache is never a miss: the fact comes from Postgres then, and nothing is stored.
  */
-import { after, type Call, untilAborted } from '../runtime.ts';
+import { type Call, pause } from '../runtime.ts';
 import type { Facts, FillOutcome, Lookup } from '../store/redis/facts.ts';
 
 export interface LeaseFillParts<Scope, Id, Value> {
@@ -83,7 +83,7 @@ export function createLeaseFill<Scope, Id, Value>(
   /** Gives another reader's load the time it should take, then reads without the right to store. */
   async function loadLater(request: Request<Scope, Id, Value>, ids: readonly Id[]): Promise<void> {
     if (ids.length === 0) return;
-    await untilAborted(new Promise<void>((resolve) => void after(WAIT_MS, resolve)), request.call.signal);
+    await pause(request.call.signal, WAIT_MS);
     const missing = await lookUp(request, ids);
     await loadAndFill(request, { ...missing, unowned: [...missing.unowned, ...missing.loading] });
   }

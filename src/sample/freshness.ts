@@ -6,7 +6,7 @@ import type { Client } from '@connectrpc/connect';
 import type { GraphService } from '../gen/tributary/v1/graph_service_pb.ts';
 import type { PostService } from '../gen/tributary/v1/post_service_pb.ts';
 import type { TimelineService } from '../gen/tributary/v1/timeline_service_pb.ts';
-import { after, type Clock } from '../runtime.ts';
+import { type Clock, pause } from '../runtime.ts';
 
 export interface FreshnessParts {
   readonly posts: Client<typeof PostService>;
@@ -46,7 +46,7 @@ export async function measureFreshness(viewer: string, parts: FreshnessParts): P
       const visibleAfterMs = clock.monotonicMs() - startedMs;
       if (page.entries.some((entry) => entry.post?.postId === postId)) return { author, visibleAfterMs };
       if (visibleAfterMs > VISIBLE_WITHIN_MS) throw new Error(`a post was not visible within ${VISIBLE_WITHIN_MS} ms`);
-      await new Promise<void>((resolve) => void after(LOOK_EVERY_MS, resolve));
+      await pause(signal, LOOK_EVERY_MS);
     }
   } finally {
     await posts.deletePost({ authorId: author, postId }, { signal });

@@ -2,7 +2,7 @@
  * Owns the deletion of cached facts after a change has been committed. A call that hides something may only answer OK once its deletions are confirmed; else the answer is
  * UNAVAILABLE with the change durable already, and its retry, or the event in the outbox, repeats the deletion.
  */
-import { after, type Call, untilAborted } from '../runtime.ts';
+import { type Call, pause } from '../runtime.ts';
 import type { AuthorFacts, PostFacts, RelationFacts } from '../store/redis/facts.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 
@@ -48,10 +48,7 @@ export function createForget(parts: ForgetParts): Forget {
           parts.events.forgotten('failed');
           throw error;
         }
-        await untilAborted(
-          new Promise<void>((resolve) => void after(PAUSE_MS * 2 ** (attempt - 1), resolve)),
-          call.signal,
-        );
+        await pause(call.signal, PAUSE_MS * 2 ** (attempt - 1));
       }
     }
   };

@@ -6,7 +6,7 @@
  * Postgres' by more than the lease, or no lease to be had.
  */
 import { TributaryError } from '../errors.ts';
-import { after, type Clock } from '../runtime.ts';
+import { type Clock, pause, untilAborted } from '../runtime.ts';
 import { composePostId, type PostId, SEQUENCE_COUNT } from '../timeline/ids.ts';
 
 export interface Lease {
@@ -84,7 +84,7 @@ export function createMint(parts: MintParts): MintPostId {
   async function leaseFor(signal: AbortSignal): Promise<Lease> {
     if (!lease || clock.nowMs() >= lease.highMs) {
       try {
-        await settledOrAborted(obtain(), signal);
+        await untilAborted(obtain(), signal);
       } catch (error) {
         if (signal.aborted) throw error;
         throw refuse('no_lease', error);
@@ -115,17 +115,8 @@ export function createMint(parts: MintParts): MintPostId {
       }
       const behindMs = Math.max(0, earliestMs - nowMs);
       if (behindMs > BEHIND_MAX_MS) break;
-      await settledOrAborted(new Promise((resolve) => void after(Math.max(1, behindMs), resolve)), signal);
+      await pause(signal, Math.max(1, behindMs));
     }
     throw refuse('clock_behind');
   };
-}
-
-function settledOrAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const abort = (): void => reject(signal.reason);
-    if (signal.aborted) return abort();
-    signal.addEventListener('abort', abort, { once: true });
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
-  });
 }

@@ -3,7 +3,7 @@
  * the answer says so, and the fan-out job, which delivers to the author too, heals it.
  */
 import { TributaryError } from '../errors.ts';
-import { after, type Call, type Random, untilAborted } from '../runtime.ts';
+import { type Call, pause, type Random, untilAborted } from '../runtime.ts';
 import type { PushOutcome } from '../store/redis/timelines.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { PostForViewers } from './push-post.ts';
@@ -40,8 +40,4 @@ export function createShowOwn(parts: ShowOwnParts): ShowOwn {
     parts.pending();
     return false;
   };
-}
-
-function pause(signal: AbortSignal, ms: number): Promise<void> {
-  return untilAborted(new Promise<void>((resolve) => void after(ms, resolve)), signal);
 }

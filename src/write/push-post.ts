@@ -3,7 +3,7 @@
  * timeline that cannot take the post is never left as if it were whole: it is reported, for the page to be tried again, or dropped, to be rebuilt.
  */
 import { TributaryError } from '../errors.ts';
-import { after, type Random, throwIfAborted, untilAborted } from '../runtime.ts';
+import { pause, type Random, throwIfAborted } from '../runtime.ts';
 import type { PushOutcome, TimelineOf } from '../store/redis/timelines.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
 
@@ -126,8 +126,4 @@ function count(
     }
   }
   return error;
-}
-
-function pause(signal: AbortSignal, ms: number): Promise<void> {
-  return untilAborted(new Promise<void>((resolve) => void after(ms, resolve)), signal);
 }
