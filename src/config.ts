@@ -30,7 +30,7 @@ const environment = z.object({
   /** Comma-separated base64 keys of at least 32 bytes: the first seals page tokens, all of them open. */
   PAGE_TOKEN_KEYS: z.string().min(1),
   DATABASE_POOL_REQUESTS: count(1, 200, 10),
-  DATABASE_POOL_WORKERS: count(1, 200, 4),
+  DATABASE_POOL_WORKERS: count(1, 200, 8),
   DATABASE_POOL_RELAY: count(1, 50, 2),
   DATABASE_ACQUIRE_TIMEOUT_MS: milliseconds(10, 60_000, 500),
   DATABASE_STATEMENT_TIMEOUT_MS: milliseconds(100, 600_000, 5_000),
