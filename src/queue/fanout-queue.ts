@@ -76,12 +76,21 @@ export function createFanoutQueue(options: FanoutQueueOptions): FanoutQueue {
   return {
     async add(signal, hints) {
       throwIfAborted(signal);
-      const adding = hints.map((hint) => queue.add(JOB_NAME, encodeHint(hint), { jobId: hintJobId(hint) }));
-      const results = await untilAborted(Promise.allSettled(adding), signal);
-      const failed = hints.filter((_, index) => results[index]?.status === 'rejected');
-      const rejected = results.findLast((result) => result.status === 'rejected');
-      if (rejected) events.addFailed(rejected.reason, failed.length);
-      return failed;
+      if (hints.length === 0) return [];
+      // In one go. What got there although the whole was refused is added again under the same ID, which changes nothing.
+      const jobs = hints.map((hint) => ({
+        name: JOB_NAME,
+        data: encodeHint(hint),
+        opts: { jobId: hintJobId(hint) },
+      }));
+      try {
+        await untilAborted(queue.addBulk(jobs), signal);
+        return [];
+      } catch (error) {
+        throwIfAborted(signal);
+        events.addFailed(error, hints.length);
+        return hints;
+      }
     },
 
     countWaiting: (signal) => untilAborted(queue.getWaitingCount(), signal),

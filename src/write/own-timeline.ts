@@ -3,7 +3,7 @@
  * the answer says so, and the fan-out job, which delivers to the author too, heals it.
  */
 import { TributaryError } from '../errors.ts';
-import { type Call, pause, type Random, untilAborted } from '../runtime.ts';
+import { after, type Call, pause, type Random, untilAborted } from '../runtime.ts';
 import type { PushOutcome } from '../store/redis/timelines.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { PostForViewers } from './push-post.ts';
@@ -26,7 +26,13 @@ const RETRY_BASE_MS = 20;
 
 export function createShowOwn(parts: ShowOwnParts): ShowOwn {
   return async function showOwn(call, author, postId) {
-    const signal = AbortSignal.any([call.signal, AbortSignal.timeout(BUDGET_MS)]);
+    // By hand and not by AbortSignal.timeout, whose timer fires for every publish although it was answered long ago.
+    const limit = new AbortController();
+    const { signal } = limit;
+    const cancelLimit = after(BUDGET_MS, () => limit.abort(new TributaryError('DEADLINE_EXCEEDED')));
+    const leave = (): void => limit.abort(call.signal.reason);
+    call.signal.addEventListener('abort', leave);
+    if (call.signal.aborted) leave();
     try {
       for (let attempt = 1; attempt <= TRIES_MAX; attempt += 1) {
         if (attempt > 1) await pause(signal, RETRY_BASE_MS * 2 ** (attempt - 2) * parts.random.fraction());
@@ -36,6 +42,9 @@ export function createShowOwn(parts: ShowOwnParts): ShowOwn {
       }
     } catch {
       // The budget or the caller's deadline has passed; the fan-out job goes on.
+    } finally {
+      cancelLimit();
+      call.signal.removeEventListener('abort', leave);
     }
     parts.pending();
     return false;

@@ -234,12 +234,19 @@ describe('the fan-out relay', () => {
 
   it('nudges at most so many at once, and never throws', async () => {
     const hang = Promise.withResolvers<never>();
-    const relay = createRelay({ addHints: () => hang.promise });
+    let asked = 0;
+    const relay = createRelay({
+      addHints: (_signal, jobs) => {
+        asked += jobs.length;
+        return hang.promise;
+      },
+    });
     for (let post = 1; post <= 100; post += 1)
       relay.nudge({ tenant: stage.tenant, postId: postIdFrom(post), generation: 1 });
     expect(results).toEqual(Array(36).fill('nudge dropped 1'));
+    await eventually(() => expect(asked).toBe(64));
     hang.reject(new Error('on purpose'));
-    await eventually(() => expect(results.filter((result) => result === 'nudge failed 1')).toHaveLength(64));
+    await eventually(() => expect(results.filter((result) => result === 'nudge failed 64')).toHaveLength(1));
   });
 
   it('goes on from the checkpoint of a worker that died, when its lease has run out', async () => {
