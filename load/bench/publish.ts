@@ -27,7 +27,7 @@ import { type Contender, ratePerSecond, runRounds } from './rounds.ts';
 
 const CONNECTIONS = 10;
 /** Calls of the flow under way at once. Each does more than its statement (the author's own timeline, the hint), so that it takes more of them to keep ten connections busy. */
-const CALLERS = 20;
+const CALLERS = 32;
 /** Enough that hardly two publishers meet on one author's pages of an index. */
 const AUTHORS = 2_000;
 /** The first rounds pay for connections, prepared statements, compiled code and empty tables. */

@@ -41,10 +41,10 @@ const BATCH_MAX = 200;
 /** How long a hint is trusted before the row is hinted again: the queue may have been flushed, or the worker killed. */
 const HINT_AGAIN_MS = 10_000;
 /**
- * Nudges under way at once: some 600 posts a second. What is beyond waits for the next round of the relay, a fraction of a second, which hints at two hundred for the price that a
+ * Nudges under way at once: some 300 posts a second. What is beyond waits for the next round of the relay, a fraction of a second, which hints at two hundred for the price that a
  * process busy with publishing would pay for a few.
  */
-const NUDGES_MAX = 4;
+const NUDGES_MAX = 2;
 const NUDGE_MAX_MS = 1_000;
 /** How long a nudge waits for others, in milliseconds: little beside what a fan-out takes. */
 const NUDGE_TOGETHER_MS = 4;
