@@ -10,7 +10,7 @@ import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
 import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
 
 export type { PoolLoad } from './database-metrics.ts';
-export type { Outcome, Surface, TokenRejection } from './timeline-metrics.ts';
+export type { Surface, TokenRejection } from './timeline-metrics.ts';
 
 export interface Metrics extends RpcMetrics, TimelineMetrics, DatabaseMetrics, CacheMetrics, FanoutMetrics {
   /** What Prometheus scrapes. */

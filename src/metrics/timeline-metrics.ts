@@ -1,13 +1,11 @@
 /** Owns the measures of publishing and reading: how long, how complete, and what was left out for which reason. */
 import { Counter, Histogram, type Registry } from 'prom-client';
+import type { Outcome } from '../errors.ts';
 import type { HiddenReason } from '../timeline/visibility.ts';
 import { CALL_SECONDS } from './buckets.ts';
 
 /** Where a reader met a post: home walking to older or to newer entries, its head, an author page, a single post, a batch. */
 export type Surface = 'home' | 'home_newer' | 'head' | 'author' | 'single' | 'batch';
-
-/** `refused`: by fault of the caller. `unavailable`: a retry may help. `failed`: our fault. */
-export type Outcome = 'ok' | 'refused' | 'unavailable' | 'failed';
 
 /** Why a page token was not taken. */
 export type TokenRejection = 'too_long' | 'malformed' | 'version' | 'kind' | 'seal';

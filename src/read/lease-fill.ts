@@ -12,7 +12,7 @@ export interface LeaseFillParts<Scope, Id, Value> {
 }
 
 export interface LeaseFillEvents {
-  lookedUp(result: Lookup<unknown>['kind'], count: number): void;
+  lookedUp(result: Lookup<unknown>['kind']): void;
   filled(outcome: FillOutcome): void;
 }
 
@@ -49,7 +49,7 @@ export function createLeaseFill<Scope, Id, Value>(
     const missing = { owned: [] as Id[], loading: [] as Id[], unowned: [] as Id[] };
     results.forEach((result, index) => {
       const id = ids[index] as Id;
-      events.lookedUp(result.kind, 1);
+      events.lookedUp(result.kind);
       switch (result.kind) {
         case 'hit':
           request.values.set(id, result.value);

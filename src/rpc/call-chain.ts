@@ -222,7 +222,8 @@ export function allowedMs(limits: CallLimits, effect: Effect, asked: number | un
     : Math.min(asked ?? writeDefaultMs, writeMaxMs);
 }
 
-function decoded(read: () => unknown): unknown {
+/** What `read` makes of a caller's bytes. Throws INVALID_MESSAGE where it fails: that is the caller's fault. */
+export function decoded(read: () => unknown): unknown {
   try {
     return read();
   } catch (error) {

@@ -13,7 +13,7 @@ import type { Config } from '../config.ts';
 import { TributaryError } from '../errors.ts';
 import type { Clock, Random, Runtime } from '../runtime.ts';
 import { type Arrival, REQUEST_ID_HEADER, requestIdFrom } from './arrival.ts';
-import type { CallChain } from './call-chain.ts';
+import { type CallChain, decoded } from './call-chain.ts';
 import { CONNECTIONS_MAX, createConnections } from './connections.ts';
 import { asTributaryError } from './errors-to-wire.ts';
 import { grpcFailureFrom } from './grpc-errors.ts';
@@ -168,17 +168,6 @@ function streamHandler(
       if (!left.signal.aborted) call.emit('error', grpcFailureFrom(asTributaryError(error), arrival.requestId));
     });
   };
-}
-
-function decoded(read: () => unknown): unknown {
-  try {
-    return read();
-  } catch (error) {
-    throw new TributaryError('INVALID_MESSAGE', {
-      message: 'the request is not a valid message of its type',
-      cause: error,
-    });
-  }
 }
 
 function headersOf(arrival: Arrival): grpc.Metadata {

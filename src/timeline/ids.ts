@@ -25,9 +25,6 @@ const IDS_PER_MS = GENERATOR_COUNT * SEQUENCE_COUNT;
 const POST_ID_FORM = /^[1-9][0-9]{0,15}$/;
 const NAME_FORM = /^[A-Za-z0-9_.~-]{1,64}$/;
 
-/** Longest text of an ID of any kind, in characters. */
-export const ID_LENGTH_MAX = 64;
-
 /** The post ID that `text` spells in canonical decimal, 1 to 2^53-1, or undefined. */
 export function parsePostId(text: string): PostId | undefined {
   if (!POST_ID_FORM.test(text)) return undefined;
