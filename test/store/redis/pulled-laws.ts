@@ -165,7 +165,6 @@ export function pulledLaws(open: () => CacheUnderTest): void {
         'absent',
         'absent',
       ]);
-      // What is not READY takes no place from what is.
       expect([pages[0], pages[199]]).toEqual([
         { state: 'ready', floor: 0, ids: [7] },
         { state: 'ready', floor: 0, ids: [6] },
@@ -173,6 +172,23 @@ export function pulledLaws(open: () => CacheUnderTest): void {
       // What was somebody else's is gone, and can be rebuilt.
       for (const at of [3, 4])
         expect(await lists.begin(soon(), { ...(of[at] as PulledListOf), token: newToken() })).toBe('won');
+    });
+
+    it('give no place to what is not READY: its entries are newer and leave out none of the others', async () => {
+      const tenant = newTenant();
+      // Of one call on a cluster too.
+      const slot = slotOf(under.keys.pulledList(tenant, user('a0'), 1));
+      const [building, ready] = authorsOf(5_000).filter(
+        ({ author }) => slotOf(under.keys.pulledList(tenant, author, 1)) === slot,
+      );
+      if (building === undefined || ready === undefined) throw new Error('no two authors of one slot');
+      const token = newToken();
+      await large.begin(soon(), { tenant, ...building, token });
+      await large.addOlder(soon(), { tenant, ...building, token, postIds: ids(...numbersFrom(100, 30)) });
+      await make({ tenant, ...ready }, numbersFrom(1, 30));
+      const query = { tenant, lists: [building, ready], direction: 'older', position: ID_MAX, count: 20 } as const;
+      const [, page] = await lists.pages(soon(), query);
+      expect(page).toEqual({ state: 'ready', floor: 0, ids: numbersFrom(11, 20).reverse() });
     });
 
     it('lengthen the lives of lists that are read', async () => {
@@ -280,4 +296,8 @@ export function pulledLaws(open: () => CacheUnderTest): void {
       expect((await look(tenant, newToken())).pulled.kind).toBe('miss');
     });
   });
+}
+
+function numbersFrom(first: number, count: number): number[] {
+  return Array.from({ length: count }, (_, at) => first + at);
 }
