@@ -20,8 +20,19 @@ export interface Administer {
   suspendAuthor(call: Call, author: UserId): Promise<void>;
   /** Shows them again, at once. Throws TENANT_NOT_FOUND. */
   restoreAuthor(call: Call, author: UserId): Promise<void>;
+  /** Counts followers anew, of one author or of all after one. Throws TENANT_NOT_FOUND. */
+  recountFollowers(call: Call, which: RecountWhich): Promise<RecountResult>;
   /** Throws POST_NOT_FOUND. */
   moderatePost(call: Call, input: { readonly postId: PostId; readonly state: ModerationState }): Promise<Post>;
+}
+
+export type RecountWhich = { readonly author: UserId } | { readonly after: UserId | '' };
+
+export interface RecountResult {
+  readonly authors: number;
+  readonly corrected: number;
+  /** The last author counted, where time was up before the end. */
+  readonly stoppedAfter?: UserId;
 }
 
 export interface AuthorTransaction {
@@ -45,6 +56,7 @@ export interface AdministerParts {
   readonly revokeApiKey: (signal: AbortSignal, hash: Buffer) => Promise<boolean>;
   readonly findPostAuthor: (call: Call, postId: PostId) => Promise<UserId | undefined>;
   readonly moderate: ModeratePost;
+  readonly recountFollowers: (call: Call, which: RecountWhich) => Promise<RecountResult>;
   readonly transaction: <Result>(call: Call, work: (authors: AuthorTransaction) => Promise<Result>) => Promise<Result>;
 }
 
@@ -84,6 +96,11 @@ export function createAdminister(parts: AdministerParts): Administer {
     revokeKey: (signal, key) => parts.revokeApiKey(signal, hashApiKey(key)),
     suspendAuthor: (call, author) => setLifecycle(call, author, 'suspended'),
     restoreAuthor: (call, author) => setLifecycle(call, author, 'active'),
+
+    async recountFollowers(call, which) {
+      if (!(await parts.hasTenant(call))) throw tenantNotFound();
+      return parts.recountFollowers(call, which);
+    },
 
     async moderatePost(call, { postId, state }) {
       const author = await parts.findPostAuthor(call, postId);
