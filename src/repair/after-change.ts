@@ -37,7 +37,6 @@ export function createAfterChange(parts: AfterChangeParts): (call: Call, event: 
     const follower = userIn(payload, 'followerId');
     const followees = usersIn(payload, 'followeeIds');
     const versions = versionsIn(payload, followees.length);
-    await parts.forget(call, { relations: followees.map((followee) => [follower, followee] as const) });
     const now = await parts.loadFollowStates(call, follower, followees);
     const begun: UserId[] = [];
     const ended: UserId[] = [];
@@ -47,8 +46,14 @@ export function createAfterChange(parts: AfterChangeParts): (call: Call, event: 
       if (!state || (version !== undefined && version < state.version)) continue;
       (state.active ? begun : ended).push(followee);
     }
+    const changed = [...begun, ...ended];
+    if (changed.length === 0) return;
+    await parts.forget(call, { relations: changed.map((followee) => [follower, followee] as const) });
     await parts.entries.begun(call, follower, begun);
-    for (const followee of ended) await parts.entries.cleanUp(call, follower, followee);
+    for (const followee of ended) {
+      // Either the guard was deleted each time, or the follow has begun anew: the next attempt will see.
+      if (!(await parts.entries.cleanUp(call, follower, followee))) throw new Error('a clean-up was not decided');
+    }
   }
 
   return async function afterChange(call, { kind, payload }) {

@@ -53,6 +53,8 @@ export interface FollowEntries {
 
 /** New follows that are backfilled one by one. */
 const BACKFILLS_MAX = 8;
+/** Tries of a clean-up whose guard was deleted by somebody who forgot the relation meanwhile. */
+const CLEAN_TRIES_MAX = 3;
 
 type Changed = readonly [outcome: EntriesOutcome, entries: number];
 
@@ -81,12 +83,15 @@ export function createFollowEntries(parts: FollowEntriesParts): FollowEntries {
     const query = { ...of, direction: 'older', position: POST_ID_MAX, count: cap + stride } as const;
     const page = await timelines.page(call.signal, query);
     if (page.state === 'absent') return ['not_resident', 0];
-    const relation = await parts.loadRelation(call, viewer, author);
-    if (!relation || relation.follows) return ['undecided', 0];
     const postIds = await parts.findWrittenBy(call, author, page.ids);
     if (postIds.length === 0) return ['done', 0];
-    const gone = await timelines.cleanAuthor(call.signal, { ...of, author, postIds });
-    return gone === undefined ? ['undecided', 0] : ['done', gone];
+    for (let tries = 0; tries < CLEAN_TRIES_MAX; tries += 1) {
+      const relation = await parts.loadRelation(call, viewer, author);
+      if (!relation || relation.follows) break;
+      const gone = await timelines.cleanAuthor(call.signal, { ...of, author, postIds });
+      if (gone !== undefined) return ['done', gone];
+    }
+    return ['undecided', 0];
   }
 
   async function measured(

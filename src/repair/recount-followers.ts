@@ -3,7 +3,7 @@
  * authors in the order of their IDs, one short transaction each, and says where it stopped; so it may be ended and taken up at any author, and be done twice.
  */
 import type { Call, Clock } from '../runtime.ts';
-import type { Recount } from '../store/postgres/counters.ts';
+import type { Recount, RecountResult, RecountWhich } from '../store/postgres/counters.ts';
 import type { UserId } from '../timeline/ids.ts';
 
 export interface RecountFollowersParts {
@@ -12,20 +12,8 @@ export interface RecountFollowersParts {
   readonly findNextCounted: (call: Call, after: string) => Promise<UserId | undefined>;
 }
 
-export interface RecountResult {
-  readonly authors: number;
-  /** Authors whose counts were wrong. */
-  readonly corrected: number;
-  /** The last author counted, where time was up before the end. */
-  readonly stoppedAfter?: UserId;
-}
-
 /** One author, or all after one. Starts no author later than `budgetMs` after its own start. */
-export type RecountFollowers = (
-  call: Call,
-  which: { readonly author: UserId } | { readonly after: UserId | '' },
-  budgetMs: number,
-) => Promise<RecountResult>;
+export type RecountFollowers = (call: Call, which: RecountWhich, budgetMs: number) => Promise<RecountResult>;
 
 export function createRecountFollowers({ clock, recount, findNextCounted }: RecountFollowersParts): RecountFollowers {
   return async function recountFollowers(call, which, budgetMs) {

@@ -2,6 +2,7 @@
 import { createHash } from 'node:crypto';
 import { TributaryError } from '../errors.ts';
 import type { Call, Random } from '../runtime.ts';
+import type { RecountResult, RecountWhich } from '../store/postgres/counters.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { KeyRole } from '../store/postgres/tenants.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
@@ -24,15 +25,6 @@ export interface Administer {
   recountFollowers(call: Call, which: RecountWhich): Promise<RecountResult>;
   /** Throws POST_NOT_FOUND. */
   moderatePost(call: Call, input: { readonly postId: PostId; readonly state: ModerationState }): Promise<Post>;
-}
-
-export type RecountWhich = { readonly author: UserId } | { readonly after: UserId | '' };
-
-export interface RecountResult {
-  readonly authors: number;
-  readonly corrected: number;
-  /** The last author counted, where time was up before the end. */
-  readonly stoppedAfter?: UserId;
 }
 
 export interface AuthorTransaction {

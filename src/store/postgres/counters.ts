@@ -111,6 +111,18 @@ export function recountFollowers(
   });
 }
 
+/** Whose followers are counted: one author's, or those of all after one. */
+export type RecountWhich = { readonly author: UserId } | { readonly after: UserId | '' };
+
+/** What came of a walk over authors. */
+export interface RecountResult {
+  readonly authors: number;
+  /** Authors whose counts were wrong. */
+  readonly corrected: number;
+  /** The last author counted, where time was up before the end. */
+  readonly stoppedAfter?: UserId;
+}
+
 const NEXT_COUNTED: Statement = {
   name: 'counter-next-author',
   text: `SELECT least(
