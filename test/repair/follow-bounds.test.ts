@@ -1,9 +1,12 @@
 /** Owns the bound on what a follow or its end costs: what the timeline can hold, however many posts the author has. Counted in commands, IDs and rows, never in time. */
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
-import { composePostId } from '../../src/timeline/ids.ts';
+import type { Database } from '../../src/store/postgres/client.ts';
+import { findWrittenBy, loadNewestOf } from '../../src/store/postgres/home-pages.ts';
+import { composePostId, postIdFrom } from '../../src/timeline/ids.ts';
+import { blocksTouched } from '../harness/blocks-touched.ts';
 import { openCached } from '../harness/cached.ts';
 import { storePosts } from '../harness/rows.ts';
-import type { TestTenant } from '../harness/service.ts';
+import { type TestTenant, userId } from '../harness/service.ts';
 import { wholeHome } from '../harness/walk.ts';
 import { commandsOf, type FollowStage, openFollowStage } from './follow-stage.ts';
 
@@ -85,4 +88,30 @@ describe('an author of 100,000 posts', () => {
       expect(commands.length).toBeLessThanOrEqual(4);
     }
   });
+});
+
+it.each([
+  {
+    work: 'backfill',
+    rows: 801,
+    load: (to: Database) =>
+      loadNewestOf(to, AbortSignal.timeout(20_000), { tenant: tenant.id, author: userId('ada'), above: 0, limit: 801 }),
+  },
+  {
+    work: 'clean-up',
+    rows: 432,
+    load: (to: Database) =>
+      findWrittenBy(to, AbortSignal.timeout(20_000), {
+        tenant: tenant.id,
+        author: userId('ada'),
+        postIds: Array.from({ length: 864 }, (_, at) =>
+          postIdFrom(at % 2 === 0 ? first + (at + 1) * SECOND : first + at * SECOND + 1),
+        ),
+      }),
+  },
+])('the $work of an author of 100,000 posts touches what a timeline can hold', async ({ load, rows }) => {
+  for (const mode of ['force_custom_plan', 'force_generic_plan']) {
+    // An entry costs one descent of an index at most.
+    expect(await blocksTouched(stage.service.database, { load, mode, rows })).toBeLessThan(rows * 10);
+  }
 });
