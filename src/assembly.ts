@@ -127,6 +127,7 @@ export function assemble(parts: {
         followsMax: config.followsMax,
         forget,
         backfill: cache.backfill,
+        startFollows: (call, input) => graph.startFollows(database, call.signal, { tenant: call.tenant, ...input }),
         endFollow: (call, pair) => graph.endOneFollow(database, call.signal, pair),
         loadFollowStates: (call, follower, followees) =>
           graph.loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees }),
@@ -207,10 +208,7 @@ function authorVerbs(call: Call, transaction: Transaction): AuthorTransaction {
 
 function graphVerbs(call: Call, transaction: Transaction): GraphTransaction {
   return {
-    lockFollows: (input) => graph.lockFollows(transaction, input),
     holdFollows: (pair) => graph.holdFollows(transaction, pair),
-    loadStanding: (input) => graph.loadStanding(transaction, input),
-    startFollows: (input) => graph.startFollows(transaction, input),
     endFollow: (pair) => graph.endFollow(transaction, pair),
     insertBlock: (pair) => graph.insertBlock(transaction, pair),
     deleteBlock: (pair) => graph.deleteBlock(transaction, pair),

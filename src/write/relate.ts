@@ -4,7 +4,7 @@
  */
 import { TributaryError } from '../errors.ts';
 import type { Call } from '../runtime.ts';
-import type { FollowState, Pair, Standing } from '../store/postgres/graph.ts';
+import type { FollowState, Pair, StartedFollow } from '../store/postgres/graph.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { TenantId, UserId } from '../timeline/ids.ts';
 import type { AuthorProfile } from '../timeline/post.ts';
@@ -53,20 +53,8 @@ export interface Relate {
 
 /** The verbs of one transaction over the graph. */
 export interface GraphTransaction {
-  lockFollows(input: { readonly tenant: TenantId; readonly follower: UserId }): Promise<void>;
   holdFollows(pair: Pair): Promise<void>;
-  loadStanding(input: {
-    readonly tenant: TenantId;
-    readonly user: UserId;
-    readonly others: readonly UserId[];
-    readonly countMax: number;
-  }): Promise<Standing>;
-  /** Counts and tells of what it starts; so does `endFollow`. */
-  startFollows(input: {
-    readonly tenant: TenantId;
-    readonly follower: UserId;
-    readonly followees: readonly UserId[];
-  }): Promise<ReadonlyMap<UserId, number>>;
+  /** Counts and tells of what it ends. */
   endFollow(pair: Pair): Promise<number | undefined>;
   insertBlock(pair: Pair): Promise<boolean>;
   deleteBlock(pair: Pair): Promise<boolean>;
@@ -84,6 +72,11 @@ export interface RelateParts {
   /** A deletion that hides nothing could not be confirmed: the outbox repeats it. */
   readonly notForgotten: (error: unknown) => void;
   readonly transaction: <Result>(call: Call, work: (graph: GraphTransaction) => Promise<Result>) => Promise<Result>;
+  /** Starts what may be started, one call for a follower at a time; counts and tells of it. */
+  readonly startFollows: (
+    call: Call,
+    input: { readonly follower: UserId; readonly followees: readonly UserId[]; readonly followsMax: number },
+  ) => Promise<readonly StartedFollow[]>;
   /** In a transaction of its own; otherwise as the transaction's verb. */
   readonly endFollow: (call: Call, pair: Pair) => Promise<number | undefined>;
   readonly loadFollowStates: (
@@ -103,27 +96,16 @@ export function createRelate(parts: RelateParts): Relate {
   }
 
   async function follow(call: Call, follower: UserId, followees: readonly UserId[]): Promise<readonly FollowResult[]> {
-    const { tenant } = call;
-    const { standing, started } = await transaction(call, async (graph) => {
-      await graph.lockFollows({ tenant, follower });
-      const standing = await graph.loadStanding({ tenant, user: follower, others: followees, countMax: followsMax });
-      const starting = followsToStart(standing, followees, followsMax);
-      return {
-        standing,
-        started:
-          starting.length === 0
-            ? new Map<UserId, number>()
-            : await graph.startFollows({ tenant, follower, followees: starting }),
-      };
-    });
-    const results = followees.map((followee) => followResult(standing, started, followee));
+    const answers = await parts.startFollows(call, { follower, followees, followsMax });
+    const results = answers.map(followResult);
 
     // A new follow hides nothing: what the cache does not confirm now, the outbox repeats.
     const held = results.filter(({ refusal }) => refusal === undefined);
     if (held.length > 0)
       await forgetIfPossible(call, { relations: held.map(({ followee }) => [follower, followee] as const) });
     // Those that held before have their posts already, or an event that brings them.
-    if (started.size > 0) await parts.backfill(call, follower, [...started.keys()]);
+    const started = answers.filter(({ outcome }) => outcome === 'started').map(({ followee }) => followee);
+    if (started.length > 0) await parts.backfill(call, follower, started);
     return results;
   }
 
@@ -221,25 +203,19 @@ export function createRelate(parts: RelateParts): Relate {
   };
 }
 
-/** Those that are not running and that no block forbids, in the order asked for, as far as there is room. */
-function followsToStart(
-  { known, blocked, follows }: Standing,
-  followees: readonly UserId[],
-  followsMax: number,
-): readonly UserId[] {
-  const asked = followees.filter((followee) => !known.get(followee)?.active && !blocked.has(followee));
-  return asked.slice(0, Math.max(0, followsMax - follows));
-}
-
-function followResult(
-  { known, blocked }: Standing,
-  started: ReadonlyMap<UserId, number>,
-  followee: UserId,
-): FollowResult {
-  const before = known.get(followee);
-  const relationVersion = started.get(followee) ?? before?.version ?? 0;
-  if (before?.active || started.has(followee)) return { followee, relationVersion };
-  return { followee, relationVersion, refusal: blocked.has(followee) ? 'blocked' : 'follow_limit_reached' };
+function followResult({ followee, version, outcome }: StartedFollow): FollowResult {
+  const result = { followee, relationVersion: version };
+  switch (outcome) {
+    case 'started':
+    case 'held':
+      return result;
+    case 'blocked':
+      return { ...result, refusal: 'blocked' };
+    case 'full':
+      return { ...result, refusal: 'follow_limit_reached' };
+    default:
+      throw new Error(`unknown outcome: ${outcome satisfies never}`);
+  }
 }
 
 function bothWays(one: UserId, other: UserId): readonly (readonly [UserId, UserId])[] {

@@ -78,6 +78,61 @@ describe('a follow', () => {
     expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
   });
 
+  it('at the limit is refused to as many as come at once by whatever connection, until one has ended', async () => {
+    const second = tenant.by.json.graph;
+    await tenant.graph.batchFollow({
+      followerId: 'ada',
+      followeeIds: Array.from({ length: 11 }, (_, at) => `author-${at}`),
+    });
+    // One place is left.
+    const asked = await Promise.allSettled(
+      Array.from({ length: 10 }, (_, at) =>
+        (at % 2 === 0 ? tenant.graph : second).follow({ followerId: 'ada', followeeId: `other-${at}` }),
+      ),
+    );
+    expect(asked.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    for (const at of asked.keys()) {
+      const followeeId = `other-${at}`;
+      if (asked[at]?.status === 'fulfilled') continue;
+      const refusal = await refusalOf(tenant.graph.follow({ followerId: 'ada', followeeId }));
+      expect(refusal).toMatchObject({ code: 'FAILED_PRECONDITION', reason: 'FOLLOW_LIMIT_REACHED' });
+      expect(refusal.message).toMatch(/12/);
+    }
+    // One goes, and one of many who ask meanwhile takes the place: never two.
+    await Promise.allSettled([
+      tenant.graph.unfollow({ followerId: 'ada', followeeId: 'author-0' }),
+      ...Array.from({ length: 10 }, (_, at) => second.follow({ followerId: 'ada', followeeId: `new-${at}` })),
+    ]);
+    await second.follow({ followerId: 'ada', followeeId: 'last' }).catch(() => undefined);
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
+  });
+
+  it('of a batch has a result of its own: what a block forbids and what has no place stop nothing else', async () => {
+    await tenant.cast().play('ada follows held; ada blocks foe; shy blocks ada');
+    const { results } = await tenant.graph.batchFollow({
+      followerId: 'ada',
+      followeeIds: ['foe', 'held', ...Array.from({ length: 11 }, (_, at) => `author-${at}`), 'shy', 'too-many'],
+    });
+    const { UNSPECIFIED, BLOCKED, FOLLOW_LIMIT_REACHED } = BatchFollowResult_Refusal;
+    expect(results.map(({ refusal }) => refusal)).toEqual([
+      BLOCKED,
+      UNSPECIFIED,
+      ...Array.from({ length: 11 }, () => UNSPECIFIED),
+      BLOCKED,
+      FOLLOW_LIMIT_REACHED,
+    ]);
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
+  });
+
+  it('named twice in a batch is refused with its place, and nothing of the batch is done', async () => {
+    const refusal = await refusalOf(
+      tenant.graph.batchFollow({ followerId: 'ada', followeeIds: ['ben', 'cyd', 'ben'] }),
+    );
+    expect(refusal).toMatchObject({ code: 'INVALID_ARGUMENT', reason: 'INVALID_FIELD' });
+    expect(refusal.message).toContain('followee_ids[2]');
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toEqual([]);
+  });
+
   it('beyond the limit is refused; one that holds already is not', async () => {
     const followeeIds = Array.from({ length: 14 }, (_, at) => `user-${at}`);
     const { results } = await tenant.graph.batchFollow({ followerId: 'ada', followeeIds });

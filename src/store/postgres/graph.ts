@@ -12,89 +12,24 @@ export interface Pair {
   readonly to: UserId;
 }
 
-const FOLLOWS_KEY = (user: string) => `hashtextextended(${user} || ' ' || $1, 0)`;
-
-const LOCK_FOLLOWS: Statement = {
-  name: 'graph-lock-follows',
-  text: `SELECT pg_advisory_xact_lock(${FOLLOWS_KEY('$2')})`,
-};
-
-/**
- * Makes changes of what one user follows wait for each other, so that their number can be counted on. One lock, however many authors a batch
- * names: a lock for each of them would fill the server's lock table, which all transactions share.
- */
-export async function lockFollows(
-  transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly follower: UserId },
-): Promise<void> {
-  await transaction.query(LOCK_FOLLOWS, [input.tenant, input.follower]);
-}
-
 const HOLD_FOLLOWS: Statement = {
   name: 'graph-hold-follows',
   text: `SELECT pg_advisory_xact_lock_shared(key) FROM (
-    SELECT ${FOLLOWS_KEY('held')} AS key FROM unnest(ARRAY[$2, $3]) AS held ORDER BY 1
+    SELECT hashtextextended(held || ' ' || $1, 0) AS key FROM unnest(ARRAY[$2, $3]) AS held ORDER BY 1
   ) AS keys`,
 };
 
 /**
- * Keeps both users' follows from changing, since a follow must see a block that another transaction is about to commit. Shared, so that many can
+ * Keeps both users from starting follows (`start_follows` takes the same lock alone), since a follow must see a block that another transaction is about to commit. Shared, so that many can
  * block one user at once; taken in one order, so that two blocks cannot lock each other up.
  */
 export async function holdFollows(transaction: Transaction, pair: Pair): Promise<void> {
   await transaction.query(HOLD_FOLLOWS, [pair.tenant, pair.from, pair.to]);
 }
 
-const STANDING: Statement = {
-  name: 'graph-standing',
-  text: `SELECT other AS followee_id, coalesce(f.version, 0) AS version, f.version IS NOT NULL AND f.ended_at IS NULL AS active,
-    EXISTS (SELECT 1 FROM blocks WHERE tenant_id = $1 AND blocker_id = $2 AND blocked_id = other)
-      OR EXISTS (SELECT 1 FROM blocks WHERE tenant_id = $1 AND blocker_id = other AND blocked_id = $2) AS blocked,
-    counted.follows
-  FROM unnest($3::text[]) AS other
-  LEFT JOIN follows f ON f.tenant_id = $1 AND f.follower_id = $2 AND f.followee_id = other
-  CROSS JOIN (
-    SELECT count(*)::int AS follows FROM (
-      SELECT 1 FROM follows WHERE tenant_id = $1 AND follower_id = $2 AND ended_at IS NULL LIMIT $4
-    ) AS upto
-  ) AS counted`,
-};
-
-/** How a user stands to others whom they ask to follow. */
-export interface Standing {
-  /** How many authors the user follows now, counted up to the bound asked for. */
-  readonly follows: number;
-  /** Those of them who were ever followed, and those whom a block in either direction parts from the user. */
-  readonly known: ReadonlyMap<UserId, FollowState>;
-  readonly blocked: ReadonlySet<UserId>;
-}
-
 export interface FollowState {
   readonly version: number;
   readonly active: boolean;
-}
-
-/** All that a follow is decided by, in one look; `others` is not empty. Under `lockFollows` it holds until the end of the transaction. */
-export async function loadStanding(
-  transaction: Transaction,
-  input: {
-    readonly tenant: TenantId;
-    readonly user: UserId;
-    readonly others: readonly UserId[];
-    readonly countMax: number;
-  },
-): Promise<Standing> {
-  const rows = await transaction.query<StateRow & { readonly blocked: boolean; readonly follows: number }>(STANDING, [
-    input.tenant,
-    input.user,
-    input.others,
-    input.countMax,
-  ]);
-  return {
-    follows: rows[0]?.follows ?? 0,
-    known: statesFrom(rows.filter((row) => row.version > 0)),
-    blocked: new Set(rows.filter((row) => row.blocked).map((row) => row.followee_id as UserId)),
-  };
 }
 
 const STATES: Statement = {
@@ -123,38 +58,43 @@ function statesFrom(rows: readonly StateRow[]): ReadonlyMap<UserId, FollowState>
   return new Map(rows.map(({ followee_id, version, active }) => [followee_id as UserId, { version, active }]));
 }
 
-/** Tells of the rows of a CTE `changed (followee_id, version)`, with the versions by which handlers tell an event that was overtaken. */
-const TELL = `INSERT INTO outbox (tenant_id, kind, payload)
-  SELECT $1, 'follows_changed', jsonb_build_object('followerId', $2::text,
-    'followeeIds', jsonb_agg(followee_id ORDER BY followee_id), 'versions', jsonb_agg(version::text ORDER BY followee_id))
-  FROM changed HAVING count(*) > 0`;
-
+/** A function of the database: see the migration `follows`. */
 const START: Statement = {
   name: 'graph-follow',
-  text: `WITH changed AS (
-    INSERT INTO follows AS f (tenant_id, follower_id, followee_id) SELECT $1, $2, followee FROM unnest($3::text[]) AS followee ORDER BY followee
-    ON CONFLICT (tenant_id, follower_id, followee_id)
-      DO UPDATE SET version = f.version + 1, started_at = now(), ended_at = NULL, cleaned_at = NULL WHERE f.ended_at IS NOT NULL
-    RETURNING followee_id, version
-  ),
-  counted AS (
-    INSERT INTO counter_deltas (tenant_id, counter, author_id, delta) SELECT $1, 'followers', followee_id, 1 FROM changed
-  ),
-  told AS (${TELL})
-  SELECT followee_id, version FROM changed`,
+  text: 'SELECT followee, relation_version, outcome FROM start_follows($1, $2, $3::text[], $4)',
 };
 
-/** Starts follows that are not running; answers the new versions of those that really started. */
+/** `held`: it ran already. `blocked`: either blocks the other. `full`: the follower follows as many as may be. */
+export type FollowOutcome = 'started' | 'held' | 'blocked' | 'full';
+
+export interface StartedFollow {
+  readonly followee: UserId;
+  /** 0 where there never was a relation. */
+  readonly version: number;
+  readonly outcome: FollowOutcome;
+}
+
+/** Starts the follows that may be, as far as there is room, in the order asked for; one answer for each followee. They are different from each other. */
 export async function startFollows(
-  transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly follower: UserId; readonly followees: readonly UserId[] },
-): Promise<ReadonlyMap<UserId, number>> {
-  const rows = await transaction.query<{ readonly followee_id: string; readonly version: number }>(START, [
-    input.tenant,
-    input.follower,
-    input.followees,
-  ]);
-  return new Map(rows.map((row) => [row.followee_id as UserId, row.version]));
+  database: Database,
+  signal: AbortSignal,
+  input: {
+    readonly tenant: TenantId;
+    readonly follower: UserId;
+    readonly followees: readonly UserId[];
+    readonly followsMax: number;
+  },
+): Promise<readonly StartedFollow[]> {
+  const rows = await database.query<{
+    readonly followee: string;
+    readonly relation_version: number;
+    readonly outcome: FollowOutcome;
+  }>(signal, START, [input.tenant, input.follower, input.followees, input.followsMax]);
+  return rows.map((row) => ({
+    followee: row.followee as UserId,
+    version: row.relation_version,
+    outcome: row.outcome,
+  }));
 }
 
 const END: Statement = {
@@ -167,7 +107,12 @@ const END: Statement = {
   counted AS (
     INSERT INTO counter_deltas (tenant_id, counter, author_id, delta) SELECT $1, 'followers', followee_id, -1 FROM changed
   ),
-  told AS (${TELL})
+  told AS (
+    INSERT INTO outbox (tenant_id, kind, payload)
+    SELECT $1, 'follows_changed',
+      jsonb_build_object('followerId', $2::text, 'followeeIds', jsonb_build_array($3::text), 'versions', jsonb_build_array(version::text))
+    FROM changed
+  )
   SELECT version FROM changed`,
 };
 
@@ -177,7 +122,7 @@ export async function endFollow(transaction: Transaction, pair: Pair): Promise<n
   return row?.version;
 }
 
-/** The same in one round trip. Needs no `lockFollows`: the row's own lock is enough, and one follow less passes no limit. */
+/** The same in one round trip. Needs no lock but the row's own: one follow less passes no limit, and no block. */
 export async function endOneFollow(database: Database, signal: AbortSignal, pair: Pair): Promise<number | undefined> {
   const [row] = await database.query<{ readonly version: number }>(signal, END, [pair.tenant, pair.from, pair.to]);
   return row?.version;
