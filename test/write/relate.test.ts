@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { BatchFollowResult_Refusal } from '../../src/gen/tributary/v1/graph_service_pb.ts';
 import { refusalOf } from '../harness/clients.ts';
+import { eventually } from '../harness/eventually.ts';
 import { startTestService, type TestService, type TestTenant } from '../harness/service.ts';
 
 let service: TestService;
@@ -23,6 +24,21 @@ async function followerDelta(author: string): Promise<number> {
     [tenant.id, author],
   );
   return Number(row?.total);
+}
+
+/** Until the call has ended, or waits for a lock in the database. */
+async function settledOrWaiting(call: Promise<unknown>): Promise<void> {
+  let settled = false;
+  const end = (): void => {
+    settled = true;
+  };
+  call.then(end, end);
+  await eventually(async () => {
+    const waiting = await service.database.sql(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    if (!settled && waiting.length === 0) throw new Error('neither ended nor waiting');
+  });
 }
 
 describe('a follow', () => {
@@ -105,6 +121,48 @@ describe('a follow', () => {
     ]);
     await second.follow({ followerId: 'ada', followeeId: 'last' }).catch(() => undefined);
     expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
+  });
+
+  it('waits for another connection that is about to take the last place, and does not pass the limit after it', async () => {
+    await tenant.graph.batchFollow({
+      followerId: 'ada',
+      followeeIds: Array.from({ length: 11 }, (_, at) => `author-${at}`),
+    });
+    const session = await service.database.session();
+    await session.query('BEGIN');
+    await session.query('SELECT start_follows($1, $2, $3, 12)', [tenant.id, 'ada', ['last']]);
+    const asked = refusalOf(tenant.graph.follow({ followerId: 'ada', followeeId: 'beyond' }));
+    await settledOrWaiting(asked);
+    await session.query('COMMIT');
+    expect((await asked).reason).toBe('FOLLOW_LIMIT_REACHED');
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
+  });
+
+  it('waits for a block that is about to be, from either side, and is refused after it', async () => {
+    for (const [blocker, blocked] of [
+      ['ada', 'bob'],
+      ['dan', 'cyd'],
+    ] as const) {
+      const session = await service.database.session();
+      await session.query('BEGIN');
+      // As a block does: the lock that follows take alone, shared, then the row.
+      for (const user of [blocker, blocked]) {
+        await session.query("SELECT pg_advisory_xact_lock_shared(hashtextextended($2 || ' ' || $1, 0))", [
+          tenant.id,
+          user,
+        ]);
+      }
+      await session.query('INSERT INTO blocks (tenant_id, blocker_id, blocked_id) VALUES ($1, $2, $3)', [
+        tenant.id,
+        blocker,
+        blocked,
+      ]);
+      const [followerId, followeeId] = blocker === 'ada' ? [blocker, blocked] : [blocked, blocker];
+      const asked = refusalOf(tenant.graph.follow({ followerId, followeeId }));
+      await settledOrWaiting(asked);
+      await session.query('COMMIT');
+      expect((await asked).reason).toBe('BLOCKED');
+    }
   });
 
   it('of a batch has a result of its own: what a block forbids and what has no place stop nothing else', async () => {
