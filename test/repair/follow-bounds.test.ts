@@ -53,7 +53,7 @@ describe('an author of 100,000 posts', () => {
     { timeline: 'empty', own: 0, newer: false, left: CAP },
     { timeline: 'full of newer posts', own: 1_000, newer: true, left: 0 },
     { timeline: 'full of older posts', own: 1_000, newer: false, left: CAP },
-  ])('followed and unfollowed costs no more than a timeline ($timeline)', async ({ own, newer, left, timeline }) => {
+  ])('followed and unfollowed costs no more than a timeline: $timeline', async ({ own, newer, left, timeline }) => {
     const viewer = `viewer-${timeline.replaceAll(' ', '-')}`;
     const base = newer ? first + (POSTS + 10) * SECOND : first - 2_000 * SECOND;
     const cyd = `cyd-${viewer}`;

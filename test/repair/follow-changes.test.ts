@@ -78,7 +78,7 @@ async function arrange(): Promise<void> {
 
 describe('fifty changes of one follow in a moment', () => {
   it.each([1, 2, 3])(
-    'that end without it leave nothing over, whatever order eight relays handle them in (round %i)',
+    'that end without it leave nothing over, whatever order eight relays handle them in: round %i',
     async () => {
       await arrange();
       const signal = soon();
@@ -97,7 +97,7 @@ describe('fifty changes of one follow in a moment', () => {
     },
   );
 
-  it.each([1, 2, 3])('that end with it leave the author’s posts there, once each (round %i)', async () => {
+  it.each([1, 2, 3])('that end with it leave the author’s posts there, once each: round %i', async () => {
     await arrange();
     const signal = soon();
     const relays = Array.from({ length: RELAYS }, async () => {
