@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
 import { createAfterChange } from '../../src/repair/after-change.ts';
 import { createCleanEnded } from '../../src/repair/clean-ended.ts';
-import { createFollowEntries, type EntriesOutcome } from '../../src/repair/follow-entries.ts';
+import { createFollowEntries, type EntriesOutcome, type FollowEntries } from '../../src/repair/follow-entries.ts';
 import { systemClock } from '../../src/runtime.ts';
 import { loadUncleanedFollows } from '../../src/store/postgres/ended-follows.ts';
 import { loadFollowStates } from '../../src/store/postgres/graph.ts';
@@ -117,13 +117,14 @@ describe('fifty changes of one follow in a moment', () => {
 
 describe('an event that a later change has overtaken', () => {
   const changes: string[] = [];
+  let isCleaned = true;
   const afterChange = () =>
     createAfterChange({
       forget: async () => void changes.push('forgotten'),
       entries: {
         begun: async (_call, _viewer, authors) => void (authors.length > 0 && changes.push(`begun ${authors}`)),
         backfill: async () => undefined,
-        cleanUp: async (_call, _viewer, author) => changes.push(`cleaned ${author}`) > 0,
+        cleanUp: async (_call, _viewer, author) => changes.push(`cleaned ${author}`) > 0 && isCleaned,
       },
       loadFollowStates: (call, follower, followees) =>
         loadFollowStates(stage.database, call.signal, { tenant: call.tenant, follower, followees }),
@@ -155,6 +156,14 @@ describe('an event that a later change has overtaken', () => {
     }
   });
 
+  it('is done again where its clean-up was not decided', async () => {
+    await cast.play('rita follows cyd; rita unfollows cyd');
+    isCleaned = false;
+    await expect(afterChange()(tenant.call(), event(['cyd'], ['2']))).rejects.toThrow();
+    isCleaned = true;
+    await afterChange()(tenant.call(), event(['cyd'], ['2']));
+  });
+
   it('does what the truth says where it is of before events had versions', async () => {
     await cast.play('rita follows ada, cyd; rita unfollows cyd');
     await afterChange()(tenant.call(), event(['ada', 'cyd']));
@@ -181,43 +190,51 @@ describe('an event that a later change has overtaken', () => {
   });
 });
 
-describe('a backfill that the end of its follow overtakes', () => {
-  /** Follow entries that hold still after the author's posts were loaded. */
-  function heldEntries(held: () => Promise<void>): {
-    entries: ReturnType<typeof createFollowEntries>;
-    outcomes: EntriesOutcome[];
-  } {
-    const { cache, database } = stage;
-    const outcomes: EntriesOutcome[] = [];
-    const of = { tenant: tenant.id };
-    const entries = createFollowEntries({
-      timelines: cache.timelines,
-      clock: systemClock,
-      cap: 800,
-      stride: 64,
-      follows: async (call, follower, author) =>
-        (await loadFollowStates(database, call.signal, { ...of, follower, followees: [author] })).get(author)?.active ??
-        false,
-      loadRelation: async (call, viewer, author) =>
-        (await cache.people.loadRelations(call, viewer, [author])).get(author),
-      async loadNewestOf(call, query) {
-        const found = await loadNewestOf(database, call.signal, { ...of, ...query });
-        await held();
-        return found;
-      },
-      findWrittenBy: (call, author, postIds) => findWrittenBy(database, call.signal, { ...of, author, postIds }),
-      events: { followEntriesChanged: ({ outcome }) => outcomes.push(outcome) },
-    });
-    return { entries, outcomes };
-  }
+/** Follow entries of a process that is held up: after the author's posts were loaded, and after the relation was. */
+function heldEntries(held: {
+  readonly afterPosts?: () => Promise<void>;
+  readonly afterRelation?: () => Promise<void>;
+}): {
+  entries: FollowEntries;
+  outcomes: EntriesOutcome[];
+} {
+  const { cache, database } = stage;
+  const outcomes: EntriesOutcome[] = [];
+  const of = { tenant: tenant.id };
+  const entries = createFollowEntries({
+    timelines: cache.timelines,
+    clock: systemClock,
+    cap: 800,
+    stride: 64,
+    follows: async (call, follower, author) =>
+      (await loadFollowStates(database, call.signal, { ...of, follower, followees: [author] })).get(author)?.active ??
+      false,
+    async loadRelation(call, viewer, author) {
+      const relation = (await cache.people.loadRelations(call, viewer, [author])).get(author);
+      await held.afterRelation?.();
+      return relation;
+    },
+    async loadNewestOf(call, query) {
+      const found = await loadNewestOf(database, call.signal, { ...of, ...query });
+      await held.afterPosts?.();
+      return found;
+    },
+    findWrittenBy: (call, author, postIds) => findWrittenBy(database, call.signal, { ...of, author, postIds }),
+    events: { followEntriesChanged: ({ outcome }) => outcomes.push(outcome) },
+  });
+  return { entries, outcomes };
+}
 
+describe('a backfill that the end of its follow overtakes', () => {
   it('takes back what it brought, although the clean-up was over before', async () => {
     await arrange();
     await cast.play('rita follows ada');
-    const { entries, outcomes } = heldEntries(async () => {
-      await cast.play('rita unfollows ada');
-      await drain();
-      expect(await cached.entries('rita')).toHaveLength(3);
+    const { entries, outcomes } = heldEntries({
+      afterPosts: async () => {
+        await cast.play('rita unfollows ada');
+        await drain();
+        expect(await cached.entries('rita')).toHaveLength(3);
+      },
     });
     await entries.backfill(tenant.call(), RITA, ADA);
     expect(outcomes).toEqual(['done', 'undone']);
@@ -227,9 +244,11 @@ describe('a backfill that the end of its follow overtakes', () => {
   it('keeps it where the follow has begun anew', async () => {
     await arrange();
     await cast.play('rita follows ada');
-    const { entries } = heldEntries(async () => {
-      await cast.play('rita unfollows ada; rita follows ada');
-      await drain();
+    const { entries } = heldEntries({
+      afterPosts: async () => {
+        await cast.play('rita unfollows ada; rita follows ada');
+        await drain();
+      },
     });
     await entries.backfill(tenant.call(), RITA, ADA);
     expect(await cached.entries('rita')).toEqual(await oracleHome('rita'));
@@ -269,6 +288,21 @@ describe('an ended follow', () => {
     await settle();
     await cleanEnded();
     expect([await cached.entries('rita'), await uncleaned()]).toEqual([await oracleHome('rita'), 0]);
+  });
+
+  it('is cleaned up although others forget the relation meanwhile, and not at all where they always do', async () => {
+    await arrange();
+    await cast.play('rita follows ada; rita unfollows ada');
+    await push(ofAda[0] ?? '');
+    const forget = () => stage.cache.forget(tenant.call(), { relations: [[RITA, ADA]] });
+    const always = heldEntries({ afterRelation: forget });
+    expect(await always.entries.cleanUp(tenant.call(), RITA, ADA)).toBe(false);
+    expect(always.outcomes).toEqual(['undecided']);
+    expect(await cached.entries('rita')).toContain(ofAda[0]);
+    const turns = [forget].values();
+    const once = heldEntries({ afterRelation: async () => turns.next().value?.() });
+    expect(await once.entries.cleanUp(tenant.call(), RITA, ADA)).toBe(true);
+    expect(await cached.entries('rita')).toEqual(ofBen);
   });
 
   it('stays in the queue while it cannot be cleaned, and holds up none behind it', async () => {

@@ -162,6 +162,29 @@ describe('a recount', () => {
     expect(await count()).toBe(50);
   });
 
+  it('waits for one of the same author that has not committed, and does not correct again', async () => {
+    await storeFollowers(service.database, tenant.id, { followee: 'ada', followers: viewers(5) });
+    const session = await service.database.session();
+    await session.query('BEGIN');
+    await session.query("SELECT pg_advisory_xact_lock(hashtextextended('recount ada ' || $1, 0))", [tenant.id]);
+    await session.query(
+      "INSERT INTO counter_deltas (tenant_id, counter, author_id, delta) VALUES ($1, 'followers', 'ada', 5)",
+      [tenant.id],
+    );
+    let ended = false;
+    const second = recount().finally(() => {
+      ended = true;
+    });
+    await eventually(async () => {
+      const waiting = await service.database.sql(
+        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+      );
+      if (!ended && waiting.length === 0) throw new Error('neither ended nor waiting');
+    });
+    await session.query('COMMIT');
+    expect(await second).toEqual({ followers: 5, correction: 0 });
+  });
+
   it('counts follows that no counter ever heard of, and changes that are not folded', async () => {
     await storeFollowers(service.database, tenant.id, { followee: 'ben', followers: viewers(12) });
     await follow('rita', 'ben');
