@@ -98,6 +98,8 @@ export async function runAdmin(
     pool: 'admin',
     connectionsMax: 2,
     acquireTimeoutMs: DEADLINE_MS,
+    // A recount reads all followers of an author, some millions in a few seconds.
+    statementTimeoutMs: DEADLINE_MS,
     events: {
       clientFailed: (_pool, error) => runtime.log.warn({ err: error }, 'a database connection failed'),
       statementCancelled: () => undefined,

@@ -354,6 +354,30 @@ describe('an ended follow', () => {
   });
 });
 
+it('work on timelines and events by kind are measured in seconds, and entries counted', async () => {
+  const figure = async (series: string): Promise<number> => {
+    const { body } = await stage.metrics.exposition();
+    const line = body.split('\n').find((each) => each.startsWith(`${series} `));
+    return Number(line?.split(' ').at(-1) ?? 0);
+  };
+  const series = [
+    'tributary_follow_entries_seconds_count{work="backfill",outcome="done"}',
+    'tributary_backfilled_entries_total',
+    'tributary_follow_entries_seconds_count{work="clean_up",outcome="done"}',
+    'tributary_cleaned_entries_total{why="unfollowed"}',
+    'tributary_outbox_event_seconds_count{kind="follows_changed"}',
+  ];
+  const figures = (): Promise<readonly number[]> => Promise.all(series.map(figure));
+  await arrange();
+  const before = await figures();
+  await cast.play('rita follows ada');
+  await stage.relay(soon());
+  await cast.play('rita unfollows ada');
+  await stage.relay(soon());
+  const risen = (await figures()).map((value, at) => value - (before[at] ?? 0));
+  expect(risen).toEqual([1, 20, 1, 20, 2]);
+});
+
 describe('five hundred follows at once', () => {
   const AUTHORS = Array.from({ length: 500 }, (_, at) => `author-${String(at).padStart(3, '0')}`);
 

@@ -82,7 +82,11 @@ export async function openFollowStage(env: Readonly<Record<string, string>> = {}
         loadOldestEventSeconds: (of) => outbox.loadOldestEventSeconds(database, of),
         monotonicMs: () => performance.now(),
         random: systemRandom,
-        events: { eventHandled: () => undefined, eventFailed: () => undefined, relayLag: () => undefined },
+        events: {
+          eventHandled: (event) => metrics.outboxHandled(event),
+          eventFailed: () => undefined,
+          relayLag: () => undefined,
+        },
       });
       do {
         await runOnce(signal);
