@@ -17,7 +17,7 @@ import { createLeaseFill } from '../../src/read/lease-fill.ts';
 import type { Completeness, HomePage, PostView } from '../../src/read/page.ts';
 import { createFollowEntries } from '../../src/repair/follow-entries.ts';
 import { createRebuild, type Rebuild } from '../../src/repair/rebuild.ts';
-import { type Runtime, systemRandom } from '../../src/runtime.ts';
+import { type Runtime, systemClock, systemRandom } from '../../src/runtime.ts';
 import { loadAuthors } from '../../src/store/postgres/authors.ts';
 import { createDatabase } from '../../src/store/postgres/client.ts';
 import { loadRelations } from '../../src/store/postgres/graph-reads.ts';
@@ -318,6 +318,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     const bare = next.link === 'repost' && target !== undefined;
     world.requests += 1;
     const requestId = `request-${world.requests}`;
+    const quiet = world.ledger.underWay() === 0;
     const changes = world.ledger.changes();
     const { post, ownTimelinePending } = await retried(() =>
       flows.publish(world.tenant.call(), {
@@ -337,8 +338,8 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     const page = await retried(() =>
       flows.home.page(world.tenant.call(), { viewer: next.who, pageSize: 100, pageToken: '' }),
     );
-    // Nobody hid anything meanwhile: then authors see their own post at once.
-    if (world.ledger.changes() !== changes || page.views.length === 100) return;
+    // Nobody was hiding anything meanwhile: then authors see their own post at once.
+    if (!quiet || world.ledger.changes() !== changes || page.views.length === 100) return;
     assert.ok(
       page.views.some((view) => view.post.meta.postId === postId),
       `${next.who} does not see their own post ${postId} at once`,
@@ -390,6 +391,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     };
     const entries = createFollowEntries({
       timelines: elsewhere.timelines,
+      clock: systemClock,
       cap: config.timeline.cap,
       stride: config.timeline.stride,
       follows: async () =>
@@ -399,14 +401,14 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       loadNewestOf: (_, query) => heldUp(loadNewestOf(elsewhereDatabase, call.signal, { ...of, ...query })),
       findWrittenBy: (_, writer, postIds) =>
         heldUp(findWrittenBy(elsewhereDatabase, call.signal, { ...of, author: writer, postIds })),
-      events: { backfilled: () => undefined, cleanedUp: () => undefined },
+      events: { followEntriesChanged: () => undefined },
     });
     const done = {
       async rebuild() {
         await elsewhere.timelines.drop(call.signal, of);
         await slowRebuilder(ms)(call, { viewer }, 'absent');
       },
-      cleanUp: () => entries.cleanUp(call, viewer, author),
+      cleanUp: async () => void (await entries.cleanUp(call, viewer, author)),
       backfill: () => entries.backfill(call, viewer, author),
       fill: () => fillSlowly(world, viewer, heldUp),
     }[what]();
