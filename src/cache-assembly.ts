@@ -16,7 +16,7 @@ import {
   createLoadHomeNewer,
   createLoadHomeOlder,
   findWrittenBy,
-  loadNewestOf,
+  loadNewestPushedOf,
   loadSnapshot,
 } from './store/postgres/home-pages.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
@@ -138,7 +138,7 @@ export function assembleCache(parts: {
     stride,
     follows,
     loadRelation: async (call, viewer, author) => (await people.loadRelations(call, viewer, [author])).get(author),
-    loadNewestOf: (call, query) => loadNewestOf(database, call.signal, { tenant: call.tenant, ...query }),
+    loadNewestPushedOf: (call, query) => loadNewestPushedOf(database, call.signal, { tenant: call.tenant, ...query }),
     findWrittenBy: (call, author, postIds) =>
       findWrittenBy(database, call.signal, { tenant: call.tenant, author, postIds }),
     events: {

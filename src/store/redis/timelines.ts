@@ -26,6 +26,11 @@ export interface Timelines {
     signal: AbortSignal,
     post: { readonly tenant: TenantId; readonly postId: PostId; readonly viewers: readonly UserId[] },
   ): Promise<readonly (PushOutcome | TributaryError)[]>;
+  /** Floors of those timelines that are resident, in whatever state; undefined where one is not, an error where that is not known. In order. */
+  floors(
+    signal: AbortSignal,
+    of: { readonly tenant: TenantId; readonly viewers: readonly UserId[] },
+  ): Promise<readonly (number | TributaryError | undefined)[]>;
   /** `older`: IDs at or below the position, newest first. `newer`: above it, oldest first. Lengthens the life of a timeline that is read. */
   page(
     signal: AbortSignal,
@@ -85,6 +90,16 @@ export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptio
         [postId, cap, stride],
       );
       return results.map((result) => ('error' in result ? result.error : pushOutcome(result.value)));
+    },
+
+    async floors(signal, { tenant, viewers }) {
+      const keysOf = viewers.map((viewer) => keys.timeline(tenant, viewer));
+      const results = await cache.runEach(signal, 'floors', keysOf, []);
+      return results.map((result) => {
+        if ('error' in result) return result.error;
+        const floor = Number(result.value);
+        return floor < 0 ? undefined : floor;
+      });
     },
 
     async page(signal, query) {
