@@ -24,6 +24,7 @@ import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts'
 import { type Cache, createCache } from './store/redis/client.ts';
 import { createAuthorFacts, createPostFacts, createRelationFacts } from './store/redis/facts.ts';
 import { createKeys } from './store/redis/keys.ts';
+import { createPulledLists, type PulledLists } from './store/redis/pulled-lists.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
 import type { PostId, UserId } from './timeline/ids.ts';
 import type { Post } from './timeline/post.ts';
@@ -31,6 +32,7 @@ import { createForget, type Forget } from './write/forget.ts';
 
 export interface CacheAssembly {
   readonly timelines: Timelines;
+  readonly lists: PulledLists;
   readonly forget: Forget;
   readonly loadPosts: LoadPosts;
   readonly people: CachedPeople;
@@ -78,7 +80,9 @@ export function assembleCache(parts: {
   const keys = createKeys(config.timeline.shards);
   const newToken = (): string => random.bytes(9).toString('base64url');
 
-  const timelines = createTimelines(cache, keys, { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs });
+  const sets = { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs };
+  const timelines = createTimelines(cache, keys, sets);
+  const lists = createPulledLists(cache, keys, sets);
   const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs: TOKEN_LIFE_MS, random: () => random.fraction() };
   const postFacts = createPostFacts(cache, keys, factOptions);
   const authorFacts = createAuthorFacts(cache, keys, factOptions);
@@ -156,6 +160,7 @@ export function assembleCache(parts: {
   let tidying = 0;
   return {
     timelines,
+    lists,
     forget,
     loadPosts,
     people,

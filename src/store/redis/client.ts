@@ -74,6 +74,8 @@ const SCRIPTS = {
   commit: scripts.COMMIT,
   raiseFloor: scripts.RAISE_FLOOR,
   page: scripts.PAGE,
+  pages: scripts.PAGES,
+  home: scripts.HOME,
   cleanAuthor: scripts.CLEAN_AUTHOR,
   leaseGet: scripts.LEASE_GET,
   leaseFill: scripts.LEASE_FILL,
@@ -246,6 +248,11 @@ function throwUnavailable(error: unknown): never {
     retryAfterMs: RETRY_AFTER_MS,
     cause: error,
   });
+}
+
+/** Something of another type stands under a key of ours: nobody here wrote it. */
+export function isForeignType(error: TributaryError): boolean {
+  return error.cause instanceof Error && error.cause.message.startsWith('WRONGTYPE');
 }
 
 function isManyKeysRefusal({ cause }: TributaryError): boolean {
