@@ -48,7 +48,7 @@ export interface CacheAssembly {
 /** Life of immutable values, in milliseconds: they take room until the server wants it for others. */
 const IMMUTABLE_LIFE_MS = 7 * 86_400_000;
 /** Life of a reader's right to store: longer than a load may take. */
-const TOKEN_LIFE_MS = 3_000;
+export const TOKEN_LIFE_MS = 3_000;
 /** New follows of one call that are backfilled one by one; for more the timeline is dropped, and rebuilt once when it is read. */
 const BACKFILLS_MAX = 8;
 /** Tidying calls under way at once; what is beyond is left to the next reader. */
