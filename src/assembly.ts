@@ -141,7 +141,6 @@ export function assemble(parts: {
         hydrate,
         events,
         openCandidates: cache.openCandidates,
-        tidy: cache.tidy,
       }),
       posts: createReadPosts({ clock, loadPosts: cache.loadPosts, hydrate, events }),
       authorPosts: createListAuthorPosts({

@@ -404,7 +404,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     const done = {
       async rebuild() {
         await elsewhere.timelines.drop(call.signal, of);
-        await slowRebuilder(ms)(call, viewer, 'absent');
+        await slowRebuilder(ms)(call, { viewer }, 'absent');
       },
       cleanUp: () => entries.cleanUp(call, viewer, author),
       backfill: () => entries.backfill(call, viewer, author),
@@ -462,10 +462,11 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     ]);
   }
 
-  function slowRebuilder(ms: number): Rebuild {
-    return createRebuild({
+  function slowRebuilder(ms: number): Rebuild<{ readonly viewer: UserId }> {
+    return createRebuild<{ readonly viewer: UserId }>({
       clock,
-      timelines: elsewhere.timelines,
+      sets: elsewhere.timelines,
+      nameOf: (of) => of.viewer,
       newToken,
       leaseMs: config.rebuild.leaseMs,
       concurrencyMax: config.rebuild.concurrencyMax,

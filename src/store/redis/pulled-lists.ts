@@ -3,7 +3,9 @@
  * that was left behind when the author became ordinary is never taken for that of a later time.
  */
 import { TributaryError } from '../../errors.ts';
-import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
+import { throwIfAborted } from '../../runtime.ts';
+import type { PostId, TenantId } from '../../timeline/ids.ts';
+import type { PulledAuthor } from '../../timeline/pulled.ts';
 import { type Cache, isForeignType } from './client.ts';
 import {
   createEntrySets,
@@ -17,12 +19,6 @@ import {
   type TimelinePage,
 } from './entry-sets.ts';
 import type { Keys } from './keys.ts';
-
-/** A pulled author, and the class epoch that names the list. */
-export interface PulledAuthor {
-  readonly author: UserId;
-  readonly epoch: number;
-}
 
 export interface PulledListOf extends PulledAuthor {
   readonly tenant: TenantId;
@@ -66,8 +62,8 @@ export function createPulledLists(cache: Cache, keys: Keys, options: EntrySetOpt
         corrupt.push(names[index] as string);
         return { state: 'absent' };
       });
-      // What is absent is rebuilt.
-      if (corrupt.length > 0) await cache.remove(signal, corrupt);
+      // What is absent is rebuilt. Where it could not be taken away, the rebuild fails or finds it READY, and the next reader is here again.
+      if (corrupt.length > 0) await cache.remove(signal, corrupt).catch(() => throwIfAborted(signal));
       return pages;
     },
   };
