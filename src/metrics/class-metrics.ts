@@ -28,7 +28,7 @@ export function classMetrics(registry: Registry): ClassMetrics {
     registers,
   });
   const authors = new Gauge({
-    name: 'tributary_pulled_authors',
+    name: 'tributary_authors_by_class',
     help: 'Authors whose posts are pulled (pull), or pushed and pulled (both), as the relay last saw them.',
     labelNames: ['class'],
     registers,
