@@ -35,7 +35,7 @@ async function goDown(): Promise<void> {
   await stage.rows.sql(
     `INSERT INTO authors (tenant_id, author_id, fanout_class, class_target, class_changed_at) VALUES ($1, 'ada', 'both', 'push', now() - interval '1 hour')
     ON CONFLICT (tenant_id, author_id) DO UPDATE SET fanout_class = 'both', class_target = 'push', class_changed_at = now() - interval '1 minute',
-      backfill_cursor = '', backfill_finished = false`,
+      backfill_cursor = '', backfill_finished = false, backfill_lease_until = NULL`,
     [stage.tenant],
   );
 }
