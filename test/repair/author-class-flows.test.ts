@@ -132,18 +132,18 @@ describe('an author who becomes large and ordinary again, in real time', () => {
 });
 
 describe('in every class and on the way', () => {
-  const WAY: readonly { readonly play: string; readonly to: Class }[] = [
+  const WAY: readonly { readonly play?: string; readonly to: Class }[] = [
     { play: 'rita follows ada', to: 'push' },
     { play: 'ruth follows ada; sam follows ada', to: 'both>pull' },
-    { play: 'tess mutes sam', to: 'pull' },
+    { to: 'pull' },
     { play: 'sam unfollows ada', to: 'both>push' },
-    { play: 'tess unmutes sam', to: 'push' },
+    { to: 'push' },
   ];
 
   it('homes are right when all of the cache is lost', async () => {
     await cast.play('rita follows ben; ben posts 3 times as b');
     for (const [step, { play, to }] of WAY.entries()) {
-      await cast.play(play);
+      if (play !== undefined) await cast.play(play);
       await reach('ada', to);
       await cast.play(`ada posts 10 times as s${step}x`);
       await expectHomes('rita', 'ruth', 'sam');
