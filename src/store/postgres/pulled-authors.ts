@@ -4,9 +4,7 @@ import { PULLED_AUTHORS_MAX, type PulledAuthors } from '../../timeline/pulled.ts
 import type { Database, Statement } from './client.ts';
 import { DOWNWARDS, ELIGIBLE, newestOf, UPWARDS } from './newest-posts.ts';
 
-/**
- * OFFSET 0 keeps the lookup as it is written, one short descent for each follow: the planner cannot know how few authors are pulled, and might read all of them.
- */
+/** OFFSET 0 keeps the lookup as it is written, one short descent for each follow: the planner cannot know how few authors are pulled. */
 const PULLED_AUTHORS: Statement = {
   name: 'pulled-authors',
   text: `SELECT f.followee_id AS author_id, a.class_epoch
