@@ -5,6 +5,7 @@ import { assembleCache, openCache } from './cache-assembly.ts';
 import { configFrom } from './config.ts';
 import { createMetrics } from './metrics/metrics.ts';
 import { systemRuntime } from './runtime.ts';
+import type { ShownClass } from './store/postgres/author-classes.ts';
 import { createDatabase } from './store/postgres/client.ts';
 import { migrate } from './store/postgres/migrate.ts';
 import { KEY_ROLES, type KeyRole } from './store/postgres/tenants.ts';
@@ -19,6 +20,7 @@ const USAGE = `Usage: npm run admin -- <verb> [options]
   revoke-key      --key K
   suspend-author  --tenant T --author A                hides all posts of the author, at once
   restore-author  --tenant T --author A
+  author-class    --tenant T --author A                shows how the author's posts reach followers
   moderate-post   --tenant T --post P --state clear|sensitive|hidden
   recount-followers --tenant T [--author A | --after A]  counts followers anew from the follows: of one author, or of all (after one)
 The database is the one of DATABASE_URL, the cache the one of REDIS_CACHE_URL: what an author or a post must no longer show is deleted there.`;
@@ -48,6 +50,10 @@ const VERBS: Readonly<
   async 'restore-author'(administer, signal, options) {
     await administer.restoreAuthor({ tenant: tenantIn(options), signal }, authorIn(options));
     return 'author restored';
+  },
+  async 'author-class'(administer, signal, options) {
+    const shown = await administer.showAuthorClass({ tenant: tenantIn(options), signal }, authorIn(options));
+    return shown ? describeClass(shown) : 'class push, never changed; nothing is stored of this author';
   },
   async 'moderate-post'(administer, signal, options) {
     const post = await administer.moderatePost(
@@ -113,6 +119,17 @@ export async function runAdmin(
   } finally {
     await Promise.all([database.close(), cache.close()]);
   }
+}
+
+function describeClass(shown: ShownClass): string {
+  const { fanoutClass, target, epoch, changedAt, followers, residentFollowers, backfillCursor, backfilled } = shown;
+  const down = fanoutClass === 'both' && target === 'push';
+  return [
+    `class ${fanoutClass}${fanoutClass === 'both' ? `, on the way to ${target}` : ''}, ${changedAt === undefined ? 'never changed' : `since ${changedAt}`}`,
+    `class epoch ${epoch}`,
+    `followers ${followers}, resident at the last large fan-out ${residentFollowers ?? 'not measured'}`,
+    ...(down ? [`backfill ${backfilled ? 'finished' : `at follower "${backfillCursor}"`}`] : []),
+  ].join('\n');
 }
 
 function optionsFrom(args: readonly string[]): Options {

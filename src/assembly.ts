@@ -13,6 +13,7 @@ import { createReadPosts } from './read/posts.ts';
 import { createRecountFollowers } from './repair/recount-followers.ts';
 import type { Flows } from './rpc/flows.ts';
 import type { Call, Runtime } from './runtime.ts';
+import * as classes from './store/postgres/author-classes.ts';
 import * as authors from './store/postgres/authors.ts';
 import type { Database, Transaction } from './store/postgres/client.ts';
 import * as counters from './store/postgres/counters.ts';
@@ -32,6 +33,7 @@ import { createImport, type ImportPosts } from './write/import.ts';
 import { createMint } from './write/mint.ts';
 import { createShowOwn } from './write/own-timeline.ts';
 import { createPublish } from './write/publish.ts';
+import { createShowPulled } from './write/pulled-list.ts';
 import { createRelate, type GraphTransaction } from './write/relate.ts';
 import { createFindTargets } from './write/targets.ts';
 
@@ -114,6 +116,17 @@ export function assemble(parts: {
           random,
           pending: () => metrics.ownTimelinePending(),
         }),
+        showPulled: createShowPulled({
+          push: (signal, post) => cache.lists.push(signal, post),
+          read: (call, { postId, author }) =>
+            Promise.all([cache.loadPosts(call, [postId]), cache.people.loadAuthors(call, [author])]),
+          random,
+          events: {
+            listPending: () => metrics.listPending(),
+            notWarmed: (error) =>
+              log.debug({ err: error }, 'a new post was not brought into the cache; readers load it'),
+          },
+        }),
         nudge: parts.nudge,
         published: (seconds, outcome) => metrics.publishFinished(seconds, outcome),
       }),
@@ -164,6 +177,7 @@ export function assemble(parts: {
       random,
       forget,
       moderate,
+      loadShownClass: (call, author) => classes.loadShownClass(database, call.signal, { tenant: call.tenant, author }),
       hasTenant: (call) => tenants.hasTenant(database, call.signal, call.tenant),
       insertTenant: (signal, tenant) => tenants.insertTenant(database, signal, tenant),
       insertApiKey: (signal, key) => tenants.insertApiKey(database, signal, key),

@@ -23,7 +23,7 @@ import {
   createLoadHomeOlder,
   findWrittenBy,
   loadListSnapshot,
-  loadNewestOf,
+  loadNewestPushedOf,
   loadSnapshot,
 } from './store/postgres/home-pages.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
@@ -59,7 +59,7 @@ export interface CacheAssembly {
 /** Life of immutable values, in milliseconds: they take room until the server wants it for others. */
 const IMMUTABLE_LIFE_MS = 7 * 86_400_000;
 /** Life of a reader's right to store: longer than a load may take. */
-const TOKEN_LIFE_MS = 3_000;
+export const TOKEN_LIFE_MS = 3_000;
 /** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
 const REBUILDS_END_WAIT_MS = 1_000;
 
@@ -160,7 +160,7 @@ export function assembleCache(parts: {
     stride,
     follows: async (call, viewer, author) => (await followStates(call, viewer, [author])).get(author)?.active ?? false,
     loadRelation: async (call, viewer, author) => (await people.loadRelations(call, viewer, [author])).get(author),
-    loadNewestOf: (call, query) => loadNewestOf(database, call.signal, { tenant: call.tenant, ...query }),
+    loadNewestPushedOf: (call, query) => loadNewestPushedOf(database, call.signal, { tenant: call.tenant, ...query }),
     findWrittenBy: (call, author, postIds) =>
       findWrittenBy(database, call.signal, { tenant: call.tenant, author, postIds }),
     events: metrics,

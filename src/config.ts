@@ -64,6 +64,9 @@ const environment = z.object({
   FANOUT_CONCURRENCY: count(1, 1_000, 4),
   FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),
   RELAY_EVERY_MS: milliseconds(10, 60_000, 500),
+  AUTHOR_PULL_UP: count(2, 1_000_000_000, 100_000),
+  AUTHOR_PULL_DOWN: count(1, 1_000_000_000, 80_000),
+  AUTHOR_CLASS_EVERY_MS: milliseconds(10, 600_000, 10_000),
   LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
 });
 
@@ -147,6 +150,13 @@ export interface Config {
     /** Pause between two looks at the outbox, where nobody nudges. */
     readonly relayEveryMs: number;
   };
+  readonly classes: {
+    /** Followers from which an author's posts are pulled, and down to which they stay pulled. */
+    readonly pullUp: number;
+    readonly pullDown: number;
+    /** Pause between two looks at who must change. */
+    readonly everyMs: number;
+  };
   readonly logLevel: string;
 }
 
@@ -164,6 +174,8 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
   ) {
     throw new Error('Configuration is wrong:\n  a default deadline is above its maximum');
   }
+  if (value.AUTHOR_PULL_DOWN >= value.AUTHOR_PULL_UP)
+    throw new Error('Configuration is wrong:\n  AUTHOR_PULL_DOWN is not below AUTHOR_PULL_UP');
   return Object.freeze({
     role: value.TRIBUTARY_ROLE,
     databaseUrl: value.DATABASE_URL,
@@ -222,6 +234,11 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       concurrency: value.FANOUT_CONCURRENCY,
       leaseMs: value.FANOUT_LEASE_MS,
       relayEveryMs: value.RELAY_EVERY_MS,
+    }),
+    classes: Object.freeze({
+      pullUp: value.AUTHOR_PULL_UP,
+      pullDown: value.AUTHOR_PULL_DOWN,
+      everyMs: value.AUTHOR_CLASS_EVERY_MS,
     }),
     logLevel: value.LOG_LEVEL,
   });

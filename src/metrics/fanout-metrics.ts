@@ -5,8 +5,8 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { LANES, type Lane } from '../timeline/lanes.ts';
 
-/** How a run of a fan-out job ended; the first three finish the job. */
-export type FanoutOutcome = 'delivered' | 'author_only' | 'nothing' | 'failed' | 'lost' | 'not_held';
+/** How a run of a fan-out job ended; the first four finish the job. */
+export type FanoutOutcome = 'delivered' | 'author_only' | 'pulled' | 'nothing' | 'failed' | 'lost' | 'not_held';
 
 export interface FanoutMetrics {
   /** Timelines that took a post, all of them `seconds` after it was published. */
@@ -124,7 +124,8 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     },
     fanoutJobEnded({ lane, outcome, seconds }) {
       jobs.inc({ lane, outcome });
-      if (outcome === 'delivered' || outcome === 'author_only') jobSeconds.observe({ lane }, seconds);
+      if (outcome === 'delivered' || outcome === 'author_only' || outcome === 'pulled')
+        jobSeconds.observe({ lane }, seconds);
     },
     pushesFailed: (count) => pushes.inc({ what: 'failed' }, count),
     pushesRetried: (count) => pushes.inc({ what: 'retried' }, count),

@@ -7,6 +7,7 @@ import type { Call, Clock } from '../runtime.ts';
 import type { Timelines } from '../store/redis/timelines.ts';
 import { POST_ID_MAX, type PostId, type UserId } from '../timeline/ids.ts';
 import type { Relation } from '../timeline/post.ts';
+import { bringIn } from './bring-in.ts';
 
 export interface FollowEntriesParts {
   readonly timelines: Timelines;
@@ -15,8 +16,8 @@ export interface FollowEntriesParts {
   readonly follows: (call: Call, viewer: UserId, author: UserId) => Promise<boolean>;
   /** Through the cache: leaves the fact there that guards the clean-up. */
   readonly loadRelation: (call: Call, viewer: UserId, author: UserId) => Promise<Relation | undefined>;
-  /** An author's newest posts that belong on followers' timelines, newest first. */
-  readonly loadNewestOf: (
+  /** An author's newest posts that belong on followers' timelines, newest first; none of one who is pulled, whose list the readers have. */
+  readonly loadNewestPushedOf: (
     call: Call,
     query: { readonly author: UserId; readonly above: number; readonly limit: number },
   ) => Promise<readonly PostId[]>;
@@ -61,19 +62,15 @@ type Changed = readonly [outcome: EntriesOutcome, entries: number];
 export function createFollowEntries(parts: FollowEntriesParts): FollowEntries {
   const { timelines, clock, cap, stride } = parts;
 
-  async function bringIn(call: Call, viewer: UserId, author: UserId): Promise<Changed> {
+  async function bringPostsIn(call: Call, viewer: UserId, author: UserId): Promise<Changed> {
     const of = { tenant: call.tenant, viewer };
     const page = await timelines.page(call.signal, { ...of, direction: 'older', position: POST_ID_MAX, count: 0 });
     if (page.state === 'absent') return ['not_resident', 0];
-    const found = await parts.loadNewestOf(call, { author, above: page.floor, limit: cap + 1 });
-    const postIds = found.slice(0, cap);
-    const oldest = postIds.at(-1);
-    if (oldest === undefined) return ['done', 0];
-    // The claim goes before the entries come: between the two the list must not claim what it does not hold.
-    if (found.length > cap) await timelines.raiseFloor(call.signal, { ...of, floor: oldest - 1 });
-    await timelines.addOlder(call.signal, { ...of, postIds });
+    const newest = await parts.loadNewestPushedOf(call, { author, above: page.floor, limit: cap + 1 });
+    const brought = await bringIn(timelines, call.signal, { ...of, newest, floor: page.floor, cap });
+    if (brought === 0) return ['done', 0];
     // An end of the follow that commits after this look has a clean-up after it, which meets these entries.
-    if (await parts.follows(call, viewer, author)) return ['done', postIds.length];
+    if (await parts.follows(call, viewer, author)) return ['done', brought];
     await cleanUp(call, viewer, author);
     return ['undone', 0];
   }
@@ -110,7 +107,7 @@ export function createFollowEntries(parts: FollowEntriesParts): FollowEntries {
   }
 
   async function backfill(call: Call, viewer: UserId, author: UserId): Promise<void> {
-    await measured('backfill', () => bringIn(call, viewer, author));
+    await measured('backfill', () => bringPostsIn(call, viewer, author));
   }
 
   async function cleanUp(call: Call, viewer: UserId, author: UserId): Promise<boolean> {

@@ -21,7 +21,7 @@ import { type Runtime, systemClock, systemRandom } from '../../src/runtime.ts';
 import { loadAuthors } from '../../src/store/postgres/authors.ts';
 import { createDatabase } from '../../src/store/postgres/client.ts';
 import { loadRelations } from '../../src/store/postgres/graph-reads.ts';
-import { findWrittenBy, loadNewestOf, loadSnapshot } from '../../src/store/postgres/home-pages.ts';
+import { findWrittenBy, loadNewestPushedOf, loadSnapshot } from '../../src/store/postgres/home-pages.ts';
 import { loadPostsById } from '../../src/store/postgres/posts.ts';
 import { createAuthorFacts, createPostFacts, createRelationFacts } from '../../src/store/redis/facts.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
@@ -398,7 +398,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
         (await loadRelations(elsewhereDatabase, call.signal, { ...of, authors: [author] })).get(author)?.follows ??
         false,
       loadRelation: async () => (await elsewhere.people.loadRelations(call, viewer, [author])).get(author),
-      loadNewestOf: (_, query) => heldUp(loadNewestOf(elsewhereDatabase, call.signal, { ...of, ...query })),
+      loadNewestPushedOf: (_, query) => heldUp(loadNewestPushedOf(elsewhereDatabase, call.signal, { ...of, ...query })),
       findWrittenBy: (_, writer, postIds) =>
         heldUp(findWrittenBy(elsewhereDatabase, call.signal, { ...of, author: writer, postIds })),
       events: { followEntriesChanged: () => undefined },

@@ -214,7 +214,7 @@ function heldEntries(held: {
       await held.afterRelation?.();
       return relation;
     },
-    async loadNewestOf(call, query) {
+    async loadNewestPushedOf(call, query) {
       const found = await loadNewestOf(database, call.signal, { ...of, ...query });
       await held.afterPosts?.();
       return found;

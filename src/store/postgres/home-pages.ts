@@ -124,18 +124,41 @@ const NEWEST_OF: Statement = {
   text: `SELECT posts.post_id FROM posts WHERE posts.tenant_id = $1 AND posts.author_id = $2 AND posts.post_id > $3 AND ${ELIGIBLE} ORDER BY posts.post_id DESC LIMIT $4`,
 };
 
+export interface NewestQuery {
+  readonly tenant: TenantId;
+  readonly author: UserId;
+  readonly above: number;
+  readonly limit: number;
+}
+
 /** An author's newest posts above a position that belong on followers' timelines, newest first. */
-export async function loadNewestOf(
+export function loadNewestOf(database: Database, signal: AbortSignal, query: NewestQuery): Promise<readonly PostId[]> {
+  return newestOfOne(database, NEWEST_OF, signal, query);
+}
+
+/** The class is read in the same moment as the posts: whoever asks after a follow was committed is seen by the backfill on the author's way down, or sees that way down. */
+const NEWEST_PUSHED_OF: Statement = {
+  name: 'home-newest-pushed-of',
+  text: `SELECT newest.post_id FROM (${NEWEST_OF.text}) newest
+  WHERE NOT EXISTS (SELECT 1 FROM authors WHERE tenant_id = $1 AND author_id = $2 AND fanout_class = 'pull') ORDER BY newest.post_id DESC`,
+};
+
+/** The same of an author who is pushed; nothing of one who is pulled. */
+export function loadNewestPushedOf(
   database: Database,
   signal: AbortSignal,
-  query: { readonly tenant: TenantId; readonly author: UserId; readonly above: number; readonly limit: number },
+  query: NewestQuery,
 ): Promise<readonly PostId[]> {
-  const rows = await database.query<{ readonly post_id: number }>(signal, NEWEST_OF, [
-    query.tenant,
-    query.author,
-    query.above,
-    query.limit,
-  ]);
+  return newestOfOne(database, NEWEST_PUSHED_OF, signal, query);
+}
+
+async function newestOfOne(
+  database: Database,
+  statement: Statement,
+  signal: AbortSignal,
+  { tenant, author, above, limit }: NewestQuery,
+): Promise<readonly PostId[]> {
+  const rows = await database.query<{ readonly post_id: number }>(signal, statement, [tenant, author, above, limit]);
   return rows.map((row) => postIdFrom(row.post_id));
 }
 

@@ -68,6 +68,7 @@ export type ScriptArgument = string | number | Buffer;
 
 const SCRIPTS = {
   push: scripts.PUSH,
+  floors: scripts.FLOORS,
   begin: scripts.BEGIN,
   addOlder: scripts.ADD_OLDER,
   commit: scripts.COMMIT,

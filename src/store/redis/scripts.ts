@@ -35,6 +35,16 @@ local function add(key, member, floor, id, cap, stride)
 end
 `;
 
+/** KEYS: timelines. Whom a backfill concerns, asked for many at once. Answers the floor of each, -1 where there is no such timeline. */
+export const FLOORS = `${HEAD}
+local out = {}
+for i, key in ipairs(KEYS) do
+  local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if state[1] then out[i] = string.format('%.0f', tonumber(state[2])) else out[i] = '-1' end
+end
+return out
+`;
+
 /**
  * KEYS: timelines. ARGV: post ID, cap, stride. Never creates a key: a list that was lost must not come back with one entry and look whole.
  */

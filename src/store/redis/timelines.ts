@@ -31,6 +31,11 @@ export interface Timelines extends EntrySets<TimelineOf> {
     signal: AbortSignal,
     post: { readonly tenant: TenantId; readonly postId: PostId; readonly viewers: readonly UserId[] },
   ): Promise<readonly (PushOutcome | TributaryError)[]>;
+  /** Floors of those timelines that are resident, in whatever state; undefined where one is not, an error where that is not known. In order. */
+  floors(
+    signal: AbortSignal,
+    of: { readonly tenant: TenantId; readonly viewers: readonly UserId[] },
+  ): Promise<readonly (number | TributaryError | undefined)[]>;
   /** Lengthens the life of a timeline that is read. */
   page(signal: AbortSignal, query: TimelineOf & PageRange): Promise<TimelinePage>;
   /** Removes an author's entries while the cached relation says that the viewer does not follow; undefined where it does not say so. */
@@ -54,6 +59,16 @@ export function createTimelines(cache: Cache, keys: Keys, options: EntrySetOptio
         [postId, options.cap, options.stride],
       );
       return results.map(pushOutcomeIn);
+    },
+
+    async floors(signal, { tenant, viewers }) {
+      const keysOf = viewers.map((viewer) => keys.timeline(tenant, viewer));
+      const results = await cache.runEach(signal, 'floors', keysOf, []);
+      return results.map((result) => {
+        if ('error' in result) return result.error;
+        const floor = Number(result.value);
+        return floor < 0 ? undefined : floor;
+      });
     },
 
     async page(signal, query) {
