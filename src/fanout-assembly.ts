@@ -1,6 +1,7 @@
 /** Owns how the write path behind publish is put together: the queue, the relays, the worker. Belongs to the composition root, beside assembly.ts. */
 import type { CacheAssembly } from './cache-assembly.ts';
 import type { Config } from './config.ts';
+import { assembleDeliver } from './deliver-assembly.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { createFanoutQueue } from './queue/fanout-queue.ts';
 import { startFanoutWorker } from './queue/fanout-worker.ts';
@@ -10,10 +11,8 @@ import type { Runtime } from './runtime.ts';
 import type { Database } from './store/postgres/client.ts';
 import * as jobs from './store/postgres/fanout-jobs.ts';
 import * as outbox from './store/postgres/outbox.ts';
-import { createDeliver } from './write/fanout-deliver.ts';
 import { createFanoutRelay, type FanoutRelay } from './write/fanout-relay.ts';
 import { createOutboxRelay } from './write/outbox-relay.ts';
-import { createPushPost } from './write/push-post.ts';
 
 export interface FanoutAssembly {
   /** Hints at a job that was just committed; never waited for. */
@@ -41,7 +40,7 @@ export function assembleFanout(parts: {
   readonly relayDatabase: Database;
   readonly cache: CacheAssembly;
 }): FanoutAssembly {
-  const { config, runtime, metrics, database, relayDatabase, cache } = parts;
+  const { config, runtime, metrics, relayDatabase, cache } = parts;
   const { clock, log, random } = runtime;
   const monotonicMs = (): number => clock.monotonicMs();
 
@@ -88,33 +87,7 @@ export function assembleFanout(parts: {
       relayLag: (seconds) => metrics.outboxLag(seconds),
     },
   });
-  const deliver = createDeliver({
-    jobs: {
-      takeLease: (signal, job) => jobs.takeLease(database, signal, job),
-      checkpoint: (signal, job) => jobs.checkpoint(database, signal, job),
-      finish: (signal, job) => jobs.finishJob(database, signal, job),
-      fail: (signal, job) => jobs.failJob(database, signal, job),
-    },
-    loadSubject: (signal, post) => jobs.loadSubject(database, signal, post),
-    loadFollowers: (signal, query) => jobs.loadFollowerPage(database, signal, query),
-    pushPost: createPushPost({
-      push: (signal, post) => cache.timelines.push(signal, post),
-      drop: (signal, of) => cache.timelines.drop(signal, of),
-      random,
-      events: metrics,
-    }),
-    clock,
-    random,
-    followerPage: config.fanout.followerPage,
-    leaseMs: config.fanout.leaseMs,
-    events: {
-      delivered: (page) => metrics.fanoutDelivered(page),
-      skipped: (page) => metrics.fanoutSkipped(page),
-      jobEnded: (job) => metrics.fanoutJobEnded(job),
-      jobFailed: ({ tenant, postId, generation }, error) =>
-        log.warn({ err: error, tenant, postId, generation }, 'a fan-out job failed and is done again'),
-    },
-  });
+  const deliver = assembleDeliver(parts);
 
   const rounds: Rounds[] = [];
   const every = (name: string, everyMs: number, runOnce: (signal: AbortSignal) => Promise<boolean>): void => {
