@@ -84,8 +84,11 @@ export type ScriptName = keyof typeof SCRIPTS;
 const RETRY_AFTER_MS = 200;
 /** Longest pause between two attempts to connect. */
 const RECONNECT_MAX_MS = 1_000;
-/** Calls that one batch has in flight: enough to hide the way to Redis, too few to make others wait behind it. */
-const CALLS_IN_FLIGHT_MAX = 16;
+/**
+ * Calls that one batch has in flight: enough to hide the way to Redis (2 to 16 pushed at the same rate, within noise), too few to make others wait behind it. A full call of pushes holds Redis for some two
+ * milliseconds: with 16, four fan-outs alone had commands wait until they were taken for lost.
+ */
+const CALLS_IN_FLIGHT_MAX = 4;
 /** A connection is given up when it has owed an answer for so many command time-outs: the peer went away without a word. */
 const DEAF_AFTER_TIMEOUTS = 4;
 const DEAF_AFTER_MIN_MS = 1_000;
