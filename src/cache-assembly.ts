@@ -52,12 +52,27 @@ const BACKFILLS_MAX = 8;
 /** Tidying calls under way at once; what is beyond is left to the next reader. */
 const TIDYING_MAX = 64;
 const TIDY_TIMEOUT_MS = 1_000;
+/** Bound of one command behind callers: some hundred times what a call takes, and a small part of a lease. */
+const WORKER_COMMAND_TIMEOUT_MS = 2_000;
 /** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
 const REBUILDS_END_WAIT_MS = 1_000;
 
 export function openCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
+  return connectCache(config.cache, runtime, metrics);
+}
+
+/**
+ * For what goes on behind callers, over connections of its own: a call of a page never queues behind a fan-out's. Nobody waits for the answer here, and a command that is taken for lost while Redis is
+ * merely busy would be sent again, and make it busier.
+ */
+export function openWorkerCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
+  const commandTimeoutMs = Math.max(config.cache.commandTimeoutMs, WORKER_COMMAND_TIMEOUT_MS);
+  return connectCache({ ...config.cache, commandTimeoutMs }, runtime, metrics);
+}
+
+function connectCache(options: Config['cache'], runtime: Runtime, metrics: Metrics): Cache {
   return createCache({
-    ...config.cache,
+    ...options,
     clientFailed(error) {
       metrics.cacheClientError();
       runtime.log.warn({ err: error }, 'the connection to the cache failed');

@@ -8,7 +8,7 @@
 import { pathToFileURL } from 'node:url';
 import { runAdmin } from './admin.ts';
 import { assemble } from './assembly.ts';
-import { assembleCache, openCache } from './cache-assembly.ts';
+import { assembleCache, openCache, openWorkerCache } from './cache-assembly.ts';
 import { type Config, configFrom, redacted } from './config.ts';
 import { createReadiness } from './degradation/readiness.ts';
 import { assembleFanout } from './fanout-assembly.ts';
@@ -83,9 +83,10 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const relayDatabase = openDatabase('relay', config.database.poolRelay);
   const cache = openCache(config, runtime, metrics);
+  const cacheForWorkers = openWorkerCache(config, runtime, metrics);
   const cached = assembleCache({ config, runtime, metrics, database: requests, cache });
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round.
-  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache });
+  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache: cacheForWorkers });
   const fanout = assembleFanout({ config, runtime, metrics, database: upkeep, relayDatabase, cache: cachedForWorkers });
   const assembly = assemble({ config, runtime, metrics, database: requests, cache: cached, nudge: fanout.nudge });
   const { flows, administer, importPosts } = assembly;
@@ -110,6 +111,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       await Promise.all([
         ...[requests, keys, probes, upkeep, relayDatabase].map((database) => database.close()),
         cache.close(),
+        cacheForWorkers.close(),
       ]);
       log.info('stopped');
     })();

@@ -6,7 +6,7 @@
  */
 import type { Redis } from 'ioredis';
 import pg from 'pg';
-import { assembleCache, openCache } from '../../src/cache-assembly.ts';
+import { assembleCache, openWorkerCache } from '../../src/cache-assembly.ts';
 import { assembleDeliver } from '../../src/deliver-assembly.ts';
 import type { Servers } from '../../src/embedded/servers.ts';
 import { createMetrics } from '../../src/metrics/metrics.ts';
@@ -96,7 +96,7 @@ export async function openWorkerUnderTest(parts: {
       statementCancelled: () => undefined,
     },
   });
-  const cache = openCache(config, runtime, metrics);
+  const cache = openWorkerCache(config, runtime, metrics);
   const assembly = assembleCache({ config, runtime, metrics, database, cache });
   const deliver = assembleDeliver({ config, runtime, metrics, database, cache: assembly });
   const keys = createKeys(config.timeline.shards);
