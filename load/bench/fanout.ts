@@ -18,7 +18,9 @@ import {
   followerAt,
   openJobPerFollower,
   type Rival,
-  seedRivals,
+  type SetStore,
+  seedLists,
+  seedSets,
 } from './rivals.ts';
 import { type Contender, ratePerSecond, runRounds } from './rounds.ts';
 import { CAP, openWorkerUnderTest, type WorkerUnderTest } from './worker-under-test.ts';
@@ -28,13 +30,13 @@ const TIMELINES_MAX = 200_000;
 const TIMELINES_MIN = 400;
 /** Authors of each kind: their followers are the timelines, in equal parts. */
 const AUTHORS = 10;
-/** Rivals have as many timelines less: their sorted sets take six times the memory. Fewer are no disadvantage. */
-const RIVAL_PART = 5;
+/** There are as many times fewer skiplists, since each takes six times the memory. Fewer are no disadvantage. */
+const SKIPLIST_PART = 5;
 /** Followers of one fan-out by jobs, so that it ends within a round. */
 const JOB_FOLLOWERS_MAX = 1_000;
 const WARM_UPS = 1;
-/** 200,000 timelines of ours take 4 GB, 40,000 of the rivals 5 GB; nothing may be evicted. */
-const MEMORY_MAX = '12gb';
+/** 200,000 timelines take 4 GB, as many sets of the rivals the same, their lists 2 GB; 40,000 skiplists 5 GB; nothing may be evicted. */
+const MEMORY_MAX = '14gb';
 
 /** What is asked: of the worker by rival, of its cost, and of the worth of the rival whose cost is known. */
 const RATIO_MIN = { 'bare script': 0.6, 'zadd pipeline': 1.5, 'list pipeline': 1, 'job per follower': 10 };
@@ -57,7 +59,7 @@ export const bench: Bench = {
       async (servers, folder) => {
         const stock = await startRedis({
           role: 'cache',
-          dataDir: path.join(folder, 'rivals'),
+          dataDir: path.join(folder, 'stock'),
           maxmemory: MEMORY_MAX,
           extraArgs: ['--zset-max-listpack-entries', '128'],
         });
@@ -83,20 +85,31 @@ async function compare(options: BenchOptions, servers: Servers, stockUrl: string
     const cache = connect(servers.cache.url);
     const stock = connect(stockUrl);
     const queue = connect(servers.queue.url);
-    report(`filling ${size} timelines, and ${size / RIVAL_PART} of each kind for the rivals`);
+    report(`filling ${size} timelines, and as many sets and lists for the rivals`);
     const worker = await openWorkerUnderTest({ servers, redis: cache, timelines: size, authors: AUTHORS, signal });
     opened.push(worker);
-    const rivalTimelines = Math.floor(size / RIVAL_PART);
-    await seedRivals(signal, stock, rivalTimelines);
     const bytes = await worker.bytesPerEntry();
+    // Their own connections, as the worker has.
+    const store: SetStore = { redis: connect(servers.cache.url), newestFirst: true };
+    const lists = connect(servers.cache.url);
+    const skiplists: SetStore = { redis: connect(stockUrl), newestFirst: false };
+    const skiplistCount = Math.floor(size / SKIPLIST_PART);
+    await seedSets(signal, store, size);
+    await seedLists(signal, lists, size);
+    await seedSets(signal, skiplists, skiplistCount);
 
     const bare = openBareScript({ redis: connect(servers.cache.url), keys: worker.keysOf('full') });
-    const jobs = openJobPerFollower({ queue, worker: connect(servers.queue.url), redis: connect(stockUrl) });
+    const jobs = openJobPerFollower({ queue, worker: connect(servers.queue.url), store });
     opened.push(jobs);
 
-    const followers = Array.from({ length: rivalTimelines }, (_, index) => followerAt(index));
-    const rival = (name: string, most: number, push: Rival, measured: readonly Redis[]): Slices => {
-      const groups = groupsOf(followers, Math.min(most, size / AUTHORS));
+    const followers = Array.from({ length: size }, (_, index) => followerAt(index));
+    const rival = (
+      name: string,
+      push: Rival,
+      measured: readonly Redis[],
+      most: { readonly count?: number; readonly each?: number } = {},
+    ) => {
+      const groups = groupsOf(followers.slice(0, most.count ?? size), most.each ?? size / AUTHORS);
       let turn = 0;
       return slicesOf(options, name, measured, async (count) => {
         await ratePerSecond({
@@ -110,9 +123,14 @@ async function compare(options: BenchOptions, servers: Servers, stockUrl: string
     const quarter = workerSlices(options, worker, 'quarter', cache);
     const others: Readonly<Record<string, Slices>> = {
       'bare script': slicesOf(options, 'bare script', [cache], (count) => bare(worker.nextId, options.roundMs, count)),
-      'zadd pipeline': rival('zadd pipeline', Number.POSITIVE_INFINITY, createZaddPipeline(stock), [stock]),
-      'list pipeline': rival('list pipeline', Number.POSITIVE_INFINITY, createListPipeline(stock), [stock]),
-      'job per follower': rival('job per follower', JOB_FOLLOWERS_MAX, jobs.push, [stock, queue]),
+      'zadd pipeline': rival('zadd pipeline', createZaddPipeline(store), [cache]),
+      'list pipeline': rival('list pipeline', createListPipeline(lists), [cache]),
+      'job per follower': rival('job per follower', jobs.push, [cache, queue], {
+        each: Math.min(JOB_FOLLOWERS_MAX, size / AUTHORS),
+      }),
+      'zadd pipeline, skiplists': rival('zadd pipeline, skiplists', createZaddPipeline(skiplists), [stock], {
+        count: skiplistCount,
+      }),
     };
 
     const all = [ours, quarter, ...Object.values(others)];
@@ -122,7 +140,7 @@ async function compare(options: BenchOptions, servers: Servers, stockUrl: string
       warmUps: WARM_UPS,
       report,
     });
-    await worker.verify();
+    await worker.verify({ otherKeys: 2 * size });
     for (const redis of [cache, stock]) await refuseEvictions(redis);
 
     const [oursMeasured, quarterMeasured, ...othersMeasured] = measured;
@@ -159,7 +177,7 @@ async function compare(options: BenchOptions, servers: Servers, stockUrl: string
       invalid: slowRivals(figures),
       conditions: [
         `${size.toLocaleString('en-US')} timelines of ${CAP} to ${CAP + worker.stride} entries on −ID listpacks, fan-outs to ${(size / AUTHORS).toLocaleString('en-US')} followers, ${worker.jobsAtOnce} at once, page of ${worker.followerPage};`,
-        `rivals: ${rivalTimelines.toLocaleString('en-US')} timelines of each kind on a Redis with its own presets, followers ready in memory;`,
+        `rivals: followers ready in memory, as many sets (−ID listpacks too) and lists on the same Redis; skiplists: ${skiplistCount.toLocaleString('en-US')} sets on a Redis with its own presets, at six times the memory, nothing asked;`,
         `client CPU: of the process that pushes; Redis CPU: of the servers that hold timelines (and of the queue, for job per follower);`,
         `${options.rounds} rounds of ${options.roundMs / 1_000} s each in turns after ${WARM_UPS} warm-up; only the ratios within the run count.`,
       ],

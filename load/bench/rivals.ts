@@ -1,6 +1,6 @@
 /**
- * Owns three usual ways to fan a post out, written from their published shapes: one queue job for each follower; one client pipeline of ZADD and ZREMRANGEBYRANK over the followers; the same with
- * LPUSH and LTRIM. They run on a Redis with its own presets, as they are found: sorted sets of this length are skiplists there, which take a push faster than a listpack does.
+ * Owns three usual ways to fan a post out, written from their published shapes: one queue job for each follower; one client pipeline of ZADD and ZREMRANGEBYRANK over all followers; the same with
+ * LPUSH and LTRIM.
  *
  * Invariant: each answers only deliveries that Redis has confirmed, and is handed its followers ready in memory: reading them is on our side alone.
  */
@@ -16,33 +16,47 @@ const JOBS_AT_ONCE = 100;
 /** Pushes one post to all followers; answers how many timelines confirmed it. */
 export type Rival = (postId: PostId, followers: readonly string[]) => Promise<number>;
 
-/** Fills `count` timelines of each kind to the cap. */
-export async function seedRivals(signal: AbortSignal, redis: Redis, count: number): Promise<void> {
-  const ids = filledIds(RIVAL_CAP).map(String);
-  await redis.zadd('template:set', ...ids.flatMap((id) => [id, id]));
-  await redis.rpush('template:list', ...ids);
-  for (const kind of ['set', 'list'] as const) {
-    await copyKeys(signal, redis, {
-      count,
-      from: () => `template:${kind}`,
-      to: (index) => (kind === 'set' ? setOf(followerAt(index)) : listOf(followerAt(index))),
-    });
-  }
+/** Where sets are kept, and how. */
+export interface SetStore {
+  readonly redis: Redis;
+  /** By −ID, as ours; else by ID, as usual. */
+  readonly newestFirst: boolean;
+}
+
+/** Fills `count` sets to the cap. */
+export async function seedSets(signal: AbortSignal, { redis, newestFirst }: SetStore, count: number): Promise<void> {
+  const ids = filledIds(RIVAL_CAP);
+  await redis.zadd(TEMPLATE, ...ids.flatMap((id) => [newestFirst ? -id : id, String(id)]));
+  await copyKeys(signal, redis, { count, from: () => TEMPLATE, to: (index) => setOf(followerAt(index)) });
+  await redis.del(TEMPLATE);
+}
+
+/** Fills `count` lists to the cap. */
+export async function seedLists(signal: AbortSignal, redis: Redis, count: number): Promise<void> {
+  await redis.rpush(TEMPLATE, ...filledIds(RIVAL_CAP).map(String));
+  await copyKeys(signal, redis, { count, from: () => TEMPLATE, to: (index) => listOf(followerAt(index)) });
+  await redis.del(TEMPLATE);
 }
 
 export function followerAt(index: number): string {
   return `v${String(index).padStart(9, '0')}`;
 }
 
+const TEMPLATE = 'template';
 const setOf = (follower: string): string => `timeline:${follower}`;
 const listOf = (follower: string): string => `list:${follower}`;
 
-export function createZaddPipeline(redis: Redis): Rival {
+export function createZaddPipeline(store: SetStore): Rival {
+  const { from, to } = trimOf(store);
   return (postId, followers) =>
-    inOnePipeline(redis, followers, (pipeline, follower) => {
+    inOnePipeline(store.redis, followers, (pipeline, follower) => {
       const key = setOf(follower);
-      pipeline.zadd(key, postId, String(postId)).zremrangebyrank(key, 0, -RIVAL_CAP - 1);
+      pipeline.zadd(key, store.newestFirst ? -postId : postId, String(postId)).zremrangebyrank(key, from, to);
     });
+}
+
+function trimOf({ newestFirst }: SetStore): { readonly from: number; readonly to: number } {
+  return newestFirst ? { from: RIVAL_CAP, to: -1 } : { from: 0, to: -RIVAL_CAP - 1 };
 }
 
 export function createListPipeline(redis: Redis): Rival {
@@ -74,12 +88,14 @@ export interface JobPerFollower {
   close(): Promise<void>;
 }
 
-/** `queue` and `worker`: connections to the queue's server that are the rival's own; `redis`: to its timelines. */
+/** `queue` and `worker`: connections to the queue's server that are the rival's own. */
 export function openJobPerFollower(parts: {
   readonly queue: Redis;
   readonly worker: Redis;
-  readonly redis: Redis;
+  readonly store: SetStore;
 }): JobPerFollower {
+  const { redis, newestFirst } = parts.store;
+  const { from, to } = trimOf(parts.store);
   const queue = new Queue<FollowerJob>('job-per-follower', {
     connection: parts.queue,
     defaultJobOptions: { removeOnComplete: true, removeOnFail: true },
@@ -90,9 +106,8 @@ export function openJobPerFollower(parts: {
     'job-per-follower',
     async ({ data: { postId, follower } }) => {
       const key = setOf(follower);
-      const added = parts.redis.zadd(key, postId, postId);
-      await parts.redis.zremrangebyrank(key, 0, -RIVAL_CAP - 1);
-      await added;
+      const added = redis.zadd(key, newestFirst ? `-${postId}` : postId, postId);
+      await Promise.all([added, redis.zremrangebyrank(key, from, to)]);
     },
     { connection: parts.worker, concurrency: JOBS_AT_ONCE },
   );
