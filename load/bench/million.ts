@@ -15,7 +15,7 @@ import { createCache } from '../../src/store/redis/client.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
 import { createTimelines } from '../../src/store/redis/timelines.ts';
 import { composePostId, ID_EPOCH_MS, type TenantId, type UserId } from '../../src/timeline/ids.ts';
-import { type Bench, benchConfig, benchEnvironment, withServers } from './bench.ts';
+import { type Bench, benchConfig, benchEnvironment, PATIENT, withServers } from './bench.ts';
 import { countHolders, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
 import type { HeapReport } from './million-worker.ts';
 
@@ -42,8 +42,8 @@ export const bench: Bench = {
     withServers(
       async (servers) => {
         const signal = AbortSignal.any([interrupted, AbortSignal.timeout(RUN_MAX_MS)]);
-        const environment = benchEnvironment(servers);
-        const config = benchConfig(servers);
+        const environment = benchEnvironment(servers, PATIENT);
+        const config = benchConfig(servers, PATIENT);
         await migrate(servers.postgres.url);
         const client = new pg.Client({ connectionString: servers.postgres.url });
         const redis = new Redis(servers.cache.url);

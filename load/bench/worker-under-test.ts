@@ -24,7 +24,7 @@ import {
   type TenantId,
   type UserId,
 } from '../../src/timeline/ids.ts';
-import { benchConfig } from './bench.ts';
+import { benchConfig, PATIENT } from './bench.ts';
 import { countHolders, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
 
 export const CAP = 800;
@@ -81,7 +81,7 @@ export async function openWorkerUnderTest(parts: {
   readonly signal: AbortSignal;
 }): Promise<WorkerUnderTest> {
   const { servers, redis, signal } = parts;
-  const config = benchConfig(servers);
+  const config = benchConfig(servers, PATIENT);
   const runtime = systemRuntime('warn');
   const metrics = createMetrics();
   await migrate(servers.postgres.url);
