@@ -55,14 +55,26 @@ const TIDY_TIMEOUT_MS = 1_000;
 /** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
 const REBUILDS_END_WAIT_MS = 1_000;
 
-export function openCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
+export function openCache(
+  config: Config,
+  runtime: Runtime,
+  metrics: Metrics,
+  options: { readonly callsInFlightMax?: number } = {},
+): Cache {
   return createCache({
     ...config.cache,
+    ...options,
     clientFailed(error) {
       metrics.cacheClientError();
       runtime.log.warn({ err: error }, 'the connection to the cache failed');
     },
   });
+}
+
+/** Timelines over a connection. */
+export function openTimelines(config: Config, cache: Cache): Timelines {
+  const options = { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs };
+  return createTimelines(cache, createKeys(config.timeline.shards), options);
 }
 
 export function assembleCache(parts: {
@@ -78,7 +90,7 @@ export function assembleCache(parts: {
   const keys = createKeys(config.timeline.shards);
   const newToken = (): string => random.bytes(9).toString('base64url');
 
-  const timelines = createTimelines(cache, keys, { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs });
+  const timelines = openTimelines(config, cache);
   const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs: TOKEN_LIFE_MS, random: () => random.fraction() };
   const postFacts = createPostFacts(cache, keys, factOptions);
   const authorFacts = createAuthorFacts(cache, keys, factOptions);

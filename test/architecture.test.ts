@@ -37,6 +37,7 @@ const ROOT: Rule = {
     'degradation',
     'errors',
     'fanout-assembly',
+    'lane-assembly',
     'metrics',
     'queue',
     'read',
@@ -72,6 +73,7 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   assembly: ROOT,
   'cache-assembly': ROOT,
   'fanout-assembly': ROOT,
+  'lane-assembly': ROOT,
   admin: ROOT,
   start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };
