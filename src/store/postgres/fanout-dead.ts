@@ -94,7 +94,7 @@ export async function retryDeadJob(
 const RETRY_SOME: Statement = {
   name: 'fanout-retry-some-dead',
   text: `UPDATE fanout_jobs SET ${AGAIN} WHERE (tenant_id, post_id, generation) IN (
-    SELECT tenant_id, post_id, generation FROM fanout_jobs WHERE dead_at <= $1 ORDER BY lane, tenant_id, post_id, generation LIMIT $2 FOR UPDATE SKIP LOCKED
+    SELECT tenant_id, post_id, generation FROM fanout_jobs WHERE dead_at <= $1::timestamptz ORDER BY lane, tenant_id, post_id, generation LIMIT $2 FOR UPDATE SKIP LOCKED
   ) RETURNING 1 AS retried`,
 };
 
@@ -102,9 +102,18 @@ const RETRY_SOME: Statement = {
 export async function retryDeadJobs(
   database: Database,
   signal: AbortSignal,
-  input: { readonly diedUpTo: Date; readonly most: number },
+  input: { readonly diedUpTo: string; readonly most: number },
 ): Promise<number> {
   return (await database.query(signal, RETRY_SOME, [input.diedUpTo, input.most])).length;
+}
+
+const NOW: Statement = { name: 'fanout-now', text: 'SELECT clock_timestamp()::text AS now' };
+
+/** The clock by which jobs die, as text: a Date would cut its microseconds. */
+export async function loadNow(database: Database, signal: AbortSignal): Promise<string> {
+  const [row] = await database.query<{ readonly now: string }>(signal, NOW, []);
+  if (!row) throw new Error('the clock answered no row');
+  return row.now;
 }
 
 const COUNT: Statement = {
