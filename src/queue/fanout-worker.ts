@@ -130,7 +130,10 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
     });
     worker.on('error', (error) => events.connectionFailed(error));
     worker.on('completed', left);
-    worker.on('failed', (_job, error) => events.hintFailed(error));
+    worker.on('failed', (job, error) => {
+      again.delete(job?.id ?? '');
+      events.hintFailed(error);
+    });
     return { connections, worker };
   }
 
