@@ -21,7 +21,7 @@ import {
 } from './store/postgres/home-pages.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
 import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts';
-import { type Cache, createCache } from './store/redis/client.ts';
+import { type Cache, type CacheOptions, createCache } from './store/redis/client.ts';
 import { createAuthorFacts, createPostFacts, createRelationFacts } from './store/redis/facts.ts';
 import { createKeys } from './store/redis/keys.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
@@ -52,32 +52,44 @@ const BACKFILLS_MAX = 8;
 /** Tidying calls under way at once; what is beyond is left to the next reader. */
 const TIDYING_MAX = 64;
 const TIDY_TIMEOUT_MS = 1_000;
-/** Bound of one command behind callers: some hundred times what a call takes, and a small part of a lease. */
-const WORKER_COMMAND_TIMEOUT_MS = 2_000;
+/** Calls that one page of pushes has in flight, of some two milliseconds each: what others may have to wait behind is bounded, and 2 to 16 pushed at the same rate, within noise. */
+const LANE_CALLS_IN_FLIGHT = 4;
+/** Bound of one command of a fan-out: some hundred times what it takes where Redis has nothing else to do, and a small part of a lease. */
+const LANE_COMMAND_TIMEOUT_MS = 2_000;
 /** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
 const REBUILDS_END_WAIT_MS = 1_000;
 
-export function openCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
-  return connectCache(config.cache, runtime, metrics);
-}
-
-/**
- * For what goes on behind callers, over connections of its own: a call of a page never queues behind a fan-out's. Nobody waits for the answer here, and a command that is taken for lost while Redis is
- * merely busy would be sent again, and make it busier.
- */
-export function openWorkerCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
-  const commandTimeoutMs = Math.max(config.cache.commandTimeoutMs, WORKER_COMMAND_TIMEOUT_MS);
-  return connectCache({ ...config.cache, commandTimeoutMs }, runtime, metrics);
-}
-
-function connectCache(options: Config['cache'], runtime: Runtime, metrics: Metrics): Cache {
+export function openCache(
+  config: Config,
+  runtime: Runtime,
+  metrics: Metrics,
+  options: Partial<Pick<CacheOptions, 'callsInFlightMax' | 'commandTimeoutMs'>> = {},
+): Cache {
   return createCache({
+    ...config.cache,
     ...options,
     clientFailed(error) {
       metrics.cacheClientError();
       runtime.log.warn({ err: error }, 'the connection to the cache failed');
     },
   });
+}
+
+/**
+ * For a lane of fan-out. Nobody waits for the answer here, and a command that is taken for lost while Redis is merely busy would be sent again, and make it busier: with the bound of a page's commands,
+ * four fan-outs at once on a loaded machine had whole pages of pushes taken for lost, again and again.
+ */
+export function openLaneCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
+  return openCache(config, runtime, metrics, {
+    callsInFlightMax: LANE_CALLS_IN_FLIGHT,
+    commandTimeoutMs: Math.max(config.cache.commandTimeoutMs, LANE_COMMAND_TIMEOUT_MS),
+  });
+}
+
+/** Timelines over a connection. */
+export function openTimelines(config: Config, cache: Cache): Timelines {
+  const options = { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs };
+  return createTimelines(cache, createKeys(config.timeline.shards), options);
 }
 
 export function assembleCache(parts: {
@@ -93,7 +105,7 @@ export function assembleCache(parts: {
   const keys = createKeys(config.timeline.shards);
   const newToken = (): string => random.bytes(9).toString('base64url');
 
-  const timelines = createTimelines(cache, keys, { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs });
+  const timelines = openTimelines(config, cache);
   const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs: TOKEN_LIFE_MS, random: () => random.fraction() };
   const postFacts = createPostFacts(cache, keys, factOptions);
   const authorFacts = createAuthorFacts(cache, keys, factOptions);

@@ -8,10 +8,11 @@
 import { pathToFileURL } from 'node:url';
 import { runAdmin } from './admin.ts';
 import { assemble } from './assembly.ts';
-import { assembleCache, openCache, openWorkerCache } from './cache-assembly.ts';
+import { assembleCache, openCache, openLaneCache, openTimelines } from './cache-assembly.ts';
 import { type Config, configFrom, redacted } from './config.ts';
 import { createReadiness } from './degradation/readiness.ts';
 import { assembleFanout } from './fanout-assembly.ts';
+import type { LaneStores } from './lane-assembly.ts';
 import { createMetrics, type Metrics } from './metrics/metrics.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
@@ -26,6 +27,7 @@ import { findApiKey } from './store/postgres/tenants.ts';
 import { expirePublishRequests, probe } from './store/postgres/upkeep.ts';
 import { CacheRefused, checkCache } from './store/redis/checks.ts';
 import type { Cache } from './store/redis/client.ts';
+import type { Lane } from './timeline/lanes.ts';
 import { type Administer, hashApiKey } from './write/administer.ts';
 import type { ImportPosts } from './write/import.ts';
 
@@ -83,11 +85,17 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const relayDatabase = openDatabase('relay', config.database.poolRelay);
   const cache = openCache(config, runtime, metrics);
-  const cacheForWorkers = openWorkerCache(config, runtime, metrics);
   const cached = assembleCache({ config, runtime, metrics, database: requests, cache });
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round.
-  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache: cacheForWorkers });
-  const fanout = assembleFanout({ config, runtime, metrics, database: upkeep, relayDatabase, cache: cachedForWorkers });
+  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache });
+  const fanout = assembleFanout({
+    config,
+    runtime,
+    metrics,
+    relayDatabase,
+    cache: cachedForWorkers,
+    openLane: (lane) => openLane(lane, { config, runtime, metrics, openDatabase }),
+  });
   const assembly = assemble({ config, runtime, metrics, database: requests, cache: cached, nudge: fanout.nudge });
   const { flows, administer, importPosts } = assembly;
   const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
@@ -111,7 +119,6 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       await Promise.all([
         ...[requests, keys, probes, upkeep, relayDatabase].map((database) => database.close()),
         cache.close(),
-        cacheForWorkers.close(),
       ]);
       log.info('stopped');
     })();
@@ -124,7 +131,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     const ports = await frontDoor.start();
     if (config.role === 'relay' || config.role === 'all') fanout.startRelay();
     if (config.role === 'worker' || config.role === 'all') {
-      fanout.startWorker();
+      fanout.startWorkers();
       const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
       const foldCounters = createFoldCounters({
         foldCounterDeltas: (signal, most) => foldCounterDeltas(upkeep, signal, most),
@@ -141,6 +148,30 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     await stop();
     throw error;
   }
+}
+
+/** Connections for the workers of one lane: two to Postgres for each job that runs at once, which is what one may use, and one to Redis. */
+function openLane(
+  lane: Lane,
+  parts: {
+    readonly config: Config;
+    readonly runtime: Runtime;
+    readonly metrics: Metrics;
+    readonly openDatabase: (pool: string, connectionsMax: number, statementTimeoutMs: number) => Database;
+  },
+): LaneStores {
+  const { config, runtime, metrics } = parts;
+  const database = parts.openDatabase(
+    `fanout-${lane}`,
+    2 * config.fanout.concurrency[lane],
+    WORKER_STATEMENT_TIMEOUT_MS,
+  );
+  const cache = openLaneCache(config, runtime, metrics);
+  return {
+    database,
+    timelines: openTimelines(config, cache),
+    close: async () => void (await Promise.all([database.close(), cache.close()])),
+  };
 }
 
 /** A cache that keeps its past is refused: it would lie. One that does not answer is no reason not to start: pages come from Postgres then. */

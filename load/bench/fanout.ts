@@ -28,8 +28,8 @@ import { CAP, openWorkerUnderTest, type WorkerUnderTest } from './worker-under-t
 const TIMELINES = 100_000;
 const TIMELINES_MAX = 200_000;
 const TIMELINES_MIN = 400;
-/** Authors of each kind: their followers are the timelines, in equal parts. */
-const AUTHORS = 10;
+/** Authors of each kind: their followers are the timelines, in equal parts, enough of them for the bulk lane. */
+const AUTHORS = 5;
 /** There are as many times fewer skiplists, since each takes six times the memory. Fewer are no disadvantage. */
 const SKIPLIST_PART = 5;
 /** Followers of one fan-out by jobs, so that it ends within a round. */
@@ -176,7 +176,7 @@ async function compare(options: BenchOptions, servers: Servers, stockUrl: string
       figures,
       invalid: slowRivals(figures),
       conditions: [
-        `${size.toLocaleString('en-US')} timelines of ${CAP} to ${CAP + worker.stride} entries on −ID listpacks, fan-outs to ${(size / AUTHORS).toLocaleString('en-US')} followers, ${worker.jobsAtOnce} at once, page of ${worker.followerPage};`,
+        `${size.toLocaleString('en-US')} timelines of ${CAP} to ${CAP + worker.stride} entries on −ID listpacks, fan-outs to ${(size / AUTHORS).toLocaleString('en-US')} followers, ${worker.jobsAtOnce} at once (${worker.lane} lane), page of ${worker.followerPage};`,
         `rivals: followers ready in memory, as many sets (−ID listpacks too) and lists on the same Redis; skiplists: ${skiplistCount.toLocaleString('en-US')} sets on a Redis with its own presets, at six times the memory, nothing asked;`,
         `client CPU: of the process that pushes; Redis CPU: of the servers that hold timelines (and of the queue, for job per follower);`,
         `${options.rounds} rounds of ${options.roundMs / 1_000} s each in turns after ${WARM_UPS} warm-up; only the ratios within the run count.`,

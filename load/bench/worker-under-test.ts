@@ -6,9 +6,9 @@
  */
 import type { Redis } from 'ioredis';
 import pg from 'pg';
-import { assembleCache, openWorkerCache } from '../../src/cache-assembly.ts';
-import { assembleDeliver } from '../../src/deliver-assembly.ts';
+import { openLaneCache, openTimelines } from '../../src/cache-assembly.ts';
 import type { Servers } from '../../src/embedded/servers.ts';
+import { assembleDeliver } from '../../src/lane-assembly.ts';
 import { createMetrics } from '../../src/metrics/metrics.ts';
 import { systemRuntime } from '../../src/runtime.ts';
 import { createDatabase } from '../../src/store/postgres/client.ts';
@@ -24,6 +24,8 @@ import {
   type TenantId,
   type UserId,
 } from '../../src/timeline/ids.ts';
+import { type Lane, laneOf } from '../../src/timeline/lanes.ts';
+import { createBlame } from '../../src/write/fanout-blame.ts';
 import { benchConfig, PATIENT } from './bench.ts';
 import { countHolders, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
 
@@ -34,6 +36,9 @@ const STATEMENT_TIMEOUT_MS = 30_000;
 const COUNTED_FROM = composePostId({ ms: ID_EPOCH_MS + 6 * 365 * 86_400_000, generator: 0, sequence: 0 });
 /** In a quarter-resident crowd. */
 const ABSENT_EACH = 3;
+const noMove = (): void => {
+  throw new Error('a fan-out has moved to a larger lane');
+};
 /** Keys that are asked for their memory. */
 const SAMPLES = 1_000;
 
@@ -43,6 +48,7 @@ export interface WorkerUnderTest {
   readonly stride: number;
   readonly followerPage: number;
   readonly jobsAtOnce: number;
+  readonly lane: Lane;
   nextId(): PostId;
   /** Keys of all timelines that a kind of crowd has. */
   keysOf(kind: Kind): readonly string[];
@@ -85,30 +91,35 @@ export async function openWorkerUnderTest(parts: {
   const runtime = systemRuntime('warn');
   const metrics = createMetrics();
   await migrate(servers.postgres.url);
+  const perAuthor = Math.floor(parts.timelines / parts.authors);
+  const lane = laneOf(perAuthor);
+  const jobsAtOnce = config.fanout.concurrency[lane];
   const database = createDatabase({
     ...config.database,
     url: config.databaseUrl,
-    pool: 'workers',
-    connectionsMax: config.database.poolWorkers,
+    pool: `fanout-${lane}`,
+    connectionsMax: 2 * jobsAtOnce,
     statementTimeoutMs: STATEMENT_TIMEOUT_MS,
     events: {
       clientFailed: (_pool, error) => runtime.log.warn({ err: error }, 'a database connection failed'),
       statementCancelled: () => undefined,
     },
   });
-  const cache = openWorkerCache(config, runtime, metrics);
-  const assembly = assembleCache({ config, runtime, metrics, database, cache });
-  const deliver = assembleDeliver({ config, runtime, metrics, database, cache: assembly });
-  const keys = createKeys(config.timeline.shards);
+  const cache = openLaneCache(config, runtime, metrics);
+  const timelines = openTimelines(config, cache);
   const close = async (): Promise<void> => {
-    await assembly.stop();
     await cache.close();
     await database.close();
   };
-
+  const deliver = assembleDeliver(
+    { config, runtime, metrics, lane, blame: createBlame(), hintMoved: noMove },
+    { database, timelines, close },
+    // As of the only worker of a lane in which nobody waits.
+    { othersWait: async () => false, isEnding: () => false },
+  );
+  const keys = createKeys(config.timeline.shards);
   let counted: number = COUNTED_FROM;
   const nextId = (): PostId => postIdFrom(++counted);
-  const perAuthor = Math.floor(parts.timelines / parts.authors);
   const crowdOf = (kind: Kind): Crowd => ({
     authors: Array.from({ length: parts.authors }, (_, index): Author => {
       const resident = kind === 'full' ? perAuthor : Math.floor(perAuthor / (1 + ABSENT_EACH));
@@ -121,7 +132,7 @@ export async function openWorkerUnderTest(parts: {
     }),
     ready: [],
     turn: 0,
-    taken: 2 * config.fanout.concurrency,
+    taken: 2 * jobsAtOnce,
   });
   const crowds: Readonly<Record<Kind, Crowd>> = { full: crowdOf('full'), quarter: crowdOf('quarter') };
 
@@ -169,7 +180,6 @@ export async function openWorkerUnderTest(parts: {
       await client.end();
     }
     const lengths = Array.from({ length: config.timeline.stride + 1 }, (_, index) => CAP + index);
-    const timelines = assembly.timelines;
     await seedTimelines(signal, { redis, timelines, keys, tenant: TENANT, count: parts.timelines, lengths });
   } catch (error) {
     await close();
@@ -181,7 +191,8 @@ export async function openWorkerUnderTest(parts: {
   return {
     stride: config.timeline.stride,
     followerPage: config.fanout.followerPage,
-    jobsAtOnce: config.fanout.concurrency,
+    jobsAtOnce,
+    lane,
     nextId,
     keysOf: (kind) =>
       crowds[kind].authors.flatMap((author) => viewersOf(author).map((viewer) => keys.timeline(TENANT, viewer))),
@@ -190,7 +201,7 @@ export async function openWorkerUnderTest(parts: {
 
     async publishAhead(kind) {
       const crowd = crowds[kind];
-      const wanted = crowd.taken + 2 * config.fanout.concurrency;
+      const wanted = crowd.taken + 2 * jobsAtOnce;
       crowd.taken = 0;
       while (crowd.ready.length < wanted) await publish(crowd);
     },

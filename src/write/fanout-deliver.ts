@@ -7,6 +7,8 @@
  */
 import type { Clock, Random } from '../runtime.ts';
 import type {
+  DueJob,
+  FailOutcome,
   FanoutJobKey,
   FanoutLease,
   FanoutProgress,
@@ -14,15 +16,26 @@ import type {
   HeldJob,
 } from '../store/postgres/fanout-jobs.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
-import type { Lane } from '../timeline/lanes.ts';
+import { isLargerLane, type Lane, laneOf } from '../timeline/lanes.ts';
+import type { Blame } from './fanout-blame.ts';
 import { planFanout } from './fanout-plan.ts';
 import type { Pushed, PushPost } from './push-post.ts';
 
 /**
- * `delivered`, `author_only`, `nothing`: done. `failed`: due again after a pause. `lost`: another has the lease. `not_held`: done before, gone, or in
- * other hands.
+ * `delivered`, `author_only`, `nothing`: done. `gave_way`: due again at once, behind those that wait; `moved`: the same, in a larger lane. `failed`: due again after a pause.
+ * `dead`: put aside. `lost`: another has the lease. `not_held`: done before, gone, or in other hands.
  */
-export const DELIVER_OUTCOMES = ['delivered', 'author_only', 'nothing', 'failed', 'lost', 'not_held'] as const;
+export const DELIVER_OUTCOMES = [
+  'delivered',
+  'author_only',
+  'nothing',
+  'gave_way',
+  'moved',
+  'failed',
+  'dead',
+  'lost',
+  'not_held',
+] as const;
 export type DeliverOutcome = (typeof DELIVER_OUTCOMES)[number];
 
 /** Rejects only where the lease could not be asked for; every later fault gives the lease back and is an outcome. */
@@ -44,9 +57,20 @@ export interface DeliverParts {
     ) => Promise<boolean>;
     readonly fail: (
       signal: AbortSignal,
-      job: HeldJob & { readonly error: string; readonly retryInMs: number },
+      job: HeldJob & { readonly error: string; readonly retryInMs: number; readonly blamed: boolean },
+    ) => Promise<FailOutcome>;
+    readonly giveWay: (
+      signal: AbortSignal,
+      job: HeldJob & FanoutProgress & { readonly lane: Lane },
     ) => Promise<boolean>;
+    /** Puts a job aside that took its workers with it once too often; answers its lane and error where it did. */
+    readonly bury: (
+      signal: AbortSignal,
+      job: FanoutJobKey,
+    ) => Promise<{ readonly lane: Lane; readonly error: string } | undefined>;
   };
+  readonly turn: Turn;
+  readonly blame: Blame;
   /** From Postgres, not from a cache: what a deletion has committed is seen. */
   readonly loadSubject: (
     signal: AbortSignal,
@@ -66,6 +90,16 @@ export interface DeliverParts {
   readonly leaseMs: number;
 }
 
+/** When a job stops before its end, to go on from its checkpoint later. */
+export interface Turn {
+  /** Pages after which it is asked whether others wait; absent where jobs are never that long. */
+  readonly pages?: number;
+  /** Whether other jobs of the lane wait for their turn. Answers false where that cannot be known: then there is nobody to give way to. */
+  readonly othersWait: (signal: AbortSignal) => Promise<boolean>;
+  /** Whether this worker is about to stop: another goes on at the next page. */
+  readonly isEnding: () => boolean;
+}
+
 export interface DeliverEvents {
   /** Timelines that took the post just now, and how long after its publishing that was. */
   delivered(page: { readonly lane: Lane; readonly count: number; readonly seconds: number }): void;
@@ -73,6 +107,9 @@ export interface DeliverEvents {
   /** `seconds`: from the publishing to the end, for jobs that are done. */
   jobEnded(job: { readonly lane: Lane; readonly outcome: DeliverOutcome; readonly seconds: number }): void;
   jobFailed(job: FanoutJobKey, error: unknown): void;
+  jobDied(job: FanoutJobKey & { readonly lane: Lane; readonly error: string }): void;
+  /** The job has more followers than its lane is for, and is due in this one. */
+  jobMoved(job: DueJob): void;
 }
 
 /** Pause before a job that failed is due again, in milliseconds: doubled with every attempt that came no further, up to the bound, half of it jitter. */
@@ -96,7 +133,12 @@ export function createDeliver(parts: DeliverParts): Deliver {
 
   return async function deliver(signal, job) {
     const lease = await jobs.takeLease(signal, { ...job, leaseMs });
-    if (!lease) return 'not_held';
+    if (!lease) {
+      const buried = await jobs.bury(signal, job);
+      if (!buried) return 'not_held';
+      events.jobDied({ ...job, ...buried });
+      return 'dead';
+    }
     // Both ends of post-to-timeline by Postgres' clock: this process' own may stand anywhere.
     const offsetMs = lease.databaseNowMs - parts.clock.nowMs();
     const run: Run = {
@@ -112,13 +154,18 @@ export function createDeliver(parts: DeliverParts): Deliver {
   };
 
   async function attempt(signal: AbortSignal, run: Run): Promise<DeliverOutcome> {
+    const isToBlame = parts.blame.begin(run);
     try {
       return await deliverPages(signal, run);
     } catch (error) {
       events.jobFailed(keyOf(run), error);
-      const held = { ...heldOf(run), error: describe(error), retryInMs: signal.aborted ? 0 : retryInMs(run) };
+      const blamed = !signal.aborted && isToBlame(error) && !cameFurther(run);
+      const retryIn = signal.aborted ? 0 : retryInMs(run);
+      const held = { ...heldOf(run), error: describe(error), retryInMs: retryIn, blamed };
       try {
-        return (await jobs.fail(AbortSignal.timeout(GIVE_BACK_MS), held)) ? 'failed' : 'lost';
+        const outcome = await jobs.fail(AbortSignal.timeout(GIVE_BACK_MS), held);
+        if (outcome === 'dead') events.jobDied({ ...keyOf(run), lane: run.lease.lane, error: held.error });
+        return outcome === 'due' ? 'failed' : outcome;
       } catch (giveBackError) {
         // The lease runs out by itself, and the relay hints the job again.
         events.jobFailed(keyOf(run), giveBackError);
@@ -137,9 +184,11 @@ export function createDeliver(parts: DeliverParts): Deliver {
       return followers;
     };
     let incomplete: Pushed | undefined;
-    let fetching = fetch(run.progress.cursor);
+    let fetching: Promise<readonly UserId[]> | undefined = fetch(run.progress.cursor);
     // Until the first checkpoint the author's own timeline belongs to the page.
     let own: readonly UserId[] = run.progress.cursor === '' ? [author] : [];
+
+    let cursor = run.progress.cursor;
 
     for (let page = 1; page <= PAGES_MAX; page += 1) {
       const plan = planFanout(await parts.loadSubject(signal, { tenant, author, postId }));
@@ -150,12 +199,13 @@ export function createDeliver(parts: DeliverParts): Deliver {
         return finish(signal, run, 'author_only');
       }
 
-      const followers = await fetching;
+      const followers: readonly UserId[] = await (fetching ?? fetch(cursor));
       const last = followers.length < followerPage;
-      const cursor = followers.at(-1) ?? run.progress.cursor;
-      if (!last) fetching = fetch(cursor);
-
+      cursor = followers.at(-1) ?? cursor;
       const viewers = [...own, ...followers];
+      const lane = last ? undefined : await nextLane(signal, run, { page, viewers: viewers.length });
+      fetching = last || lane !== undefined ? undefined : fetch(cursor);
+
       own = [];
       const pushed = await push(signal, run, viewers);
       if (pushed.failed.length > 0) {
@@ -174,9 +224,35 @@ export function createDeliver(parts: DeliverParts): Deliver {
         if (incomplete) throw new PageIncomplete(incomplete);
         return finish(signal, run, 'delivered');
       }
+      // What a page has held back must not be forgotten: such a run goes on to its end.
+      if (lane !== undefined && !incomplete) return giveWay(signal, run, lane);
       if (!(await jobs.checkpoint(signal, { ...heldOf(run), ...run.progress, leaseMs }))) return 'lost';
+      if (cameFurther(run)) parts.blame.cameFurther();
     }
     throw new Error(`a fan-out had more than ${PAGES_MAX} pages`);
+  }
+
+  /** The lane in which the job goes on later, where it is to stop after this page. */
+  async function nextLane(
+    signal: AbortSignal,
+    { lease: { lane }, progress }: Run,
+    { page, viewers }: { readonly page: number; readonly viewers: number },
+  ): Promise<Lane | undefined> {
+    const { turn } = parts;
+    // Counts of followers are folded late, and not all jobs come from a publish.
+    const fitting = laneOf(progress.delivered + progress.skipped + viewers);
+    if (isLargerLane(fitting, lane)) return fitting;
+    if (turn.isEnding()) return lane;
+    if (turn.pages === undefined || page % turn.pages !== 0) return undefined;
+    return (await turn.othersWait(signal)) ? lane : undefined;
+  }
+
+  async function giveWay(signal: AbortSignal, run: Run, lane: Lane): Promise<DeliverOutcome> {
+    if (!(await jobs.giveWay(signal, { ...heldOf(run), ...run.progress, lane }))) return 'lost';
+    parts.blame.cameFurther();
+    if (lane === run.lease.lane) return 'gave_way';
+    events.jobMoved({ ...keyOf(run), lane });
+    return 'moved';
   }
 
   async function push(signal: AbortSignal, run: Run, viewers: readonly UserId[]): Promise<Pushed> {
@@ -194,12 +270,13 @@ export function createDeliver(parts: DeliverParts): Deliver {
     outcome: 'delivered' | 'author_only' | 'nothing',
   ): Promise<DeliverOutcome> {
     const { delivered, skipped } = run.progress;
-    return (await jobs.finish(signal, { ...heldOf(run), delivered, skipped })) ? outcome : 'lost';
+    if (!(await jobs.finish(signal, { ...heldOf(run), delivered, skipped }))) return 'lost';
+    parts.blame.cameFurther();
+    return outcome;
   }
 
   function retryInMs(run: Run): number {
-    const furtherThanBefore = run.progress.cursor !== run.lease.cursor;
-    const doublings = furtherThanBefore ? 0 : Math.min(run.lease.attempts - 1, 10);
+    const doublings = cameFurther(run) ? 0 : Math.min(run.lease.attempts - 1, 10);
     const most = Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** doublings);
     return most * (0.5 + parts.random.fraction() / 2);
   }
@@ -211,6 +288,11 @@ class PageIncomplete extends Error {
     super(`${pushed.failed.length} pushes of a page were not confirmed`, { cause: pushed.error });
     this.name = 'PageIncomplete';
   }
+}
+
+/** Than the attempt before. */
+function cameFurther(run: Run): boolean {
+  return run.progress.cursor !== run.lease.cursor;
 }
 
 function keyOf({ tenant, postId, generation }: FanoutJobKey): FanoutJobKey {

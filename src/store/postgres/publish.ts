@@ -6,8 +6,10 @@
  * everything else hangs on `go`. Two calls with one request ID meet in the unique index of publish_requests: the second waits for the first.
  */
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
+import type { Lane } from '../../timeline/lanes.ts';
 import type { AuthorLifecycle, MediaRef, PostRef, Visibility } from '../../timeline/post.ts';
 import { brokenUniqueConstraint, type Database, type Statement } from './client.ts';
+import { laneSql } from './fanout-jobs.ts';
 
 export interface NewPost {
   readonly tenant: TenantId;
@@ -22,9 +24,6 @@ export interface NewPost {
   /** The caller's request ID and the SHA-256 of the content it came with. */
   readonly request?: { readonly requestId: string; readonly contentHash: Buffer };
 }
-
-/** Follower counts up to which a lane takes an author: DESIGN 5, write path. The job's own plan is made anew when it runs. */
-const LANE_FOLLOWERS_MAX = { small: 1_000, medium: 10_000 } as const;
 
 export const PUBLISH: Statement = {
   name: 'publish',
@@ -53,8 +52,8 @@ self AS (
 ),
 job AS (
   INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane)
-  SELECT $1, $3, $2, CASE WHEN followers <= ${LANE_FOLLOWERS_MAX.small} THEN 'small' WHEN followers <= ${LANE_FOLLOWERS_MAX.medium} THEN 'medium' ELSE 'bulk' END
-  FROM go
+  SELECT $1, $3, $2, ${laneSql('followers')} FROM go
+  RETURNING lane
 ),
 event AS (
   INSERT INTO outbox (tenant_id, kind, payload)
@@ -65,24 +64,25 @@ counted AS (
   SELECT $1, target.counter, target.post_id, 1 FROM go, (VALUES ('replies', $6::bigint), ('reposts', $8::bigint)) AS target (counter, post_id)
   WHERE target.post_id IS NOT NULL
 )
-SELECT author.lifecycle, EXISTS (SELECT 1 FROM go) AS published FROM author`,
+SELECT author.lifecycle, (SELECT lane FROM job) AS lane FROM author`,
 };
 
 export type PublishOutcome =
-  | { readonly kind: 'published' }
+  /** With the lane of its fan-out. */
+  | { readonly kind: 'published'; readonly lane: Lane }
   | { readonly kind: 'refused'; readonly lifecycle: AuthorLifecycle }
   | { readonly kind: 'request_known' }
   | { readonly kind: 'id_taken' };
 
 export async function insertPost(database: Database, signal: AbortSignal, post: NewPost): Promise<PublishOutcome> {
   try {
-    const [row] = await database.query<{ readonly lifecycle: AuthorLifecycle; readonly published: boolean }>(
+    const [row] = await database.query<{ readonly lifecycle: AuthorLifecycle; readonly lane: Lane | null }>(
       signal,
       PUBLISH,
       publishValues(post),
     );
     if (!row) throw new Error('the publish statement answered no row');
-    if (row.published) return { kind: 'published' };
+    if (row.lane !== null) return { kind: 'published', lane: row.lane };
     return row.lifecycle === 'active' ? { kind: 'request_known' } : { kind: 'refused', lifecycle: row.lifecycle };
   } catch (error) {
     if (brokenUniqueConstraint(error)?.startsWith('post_stats')) return { kind: 'id_taken' };
@@ -171,7 +171,9 @@ self AS (
   INSERT INTO self_entries (tenant_id, viewer_id, post_id) SELECT $1, author_id, post_id FROM stored
 ),
 job AS (
-  INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane) SELECT $1, post_id, author_id, 'small' FROM stored WHERE $6::boolean
+  INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane)
+  SELECT $1, post_id, stored.author_id, ${laneSql('coalesce(follower_count, 0)')}
+  FROM stored LEFT JOIN authors ON authors.tenant_id = $1 AND authors.author_id = stored.author_id WHERE $6::boolean
 )
 SELECT post_id FROM stored`,
 };
