@@ -16,9 +16,10 @@ import type {
   HeldJob,
 } from '../store/postgres/fanout-jobs.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
-import { isLargerLane, type Lane, laneOf } from '../timeline/lanes.ts';
+import type { Lane } from '../timeline/lanes.ts';
 import type { Blame } from './fanout-blame.ts';
 import { planFanout } from './fanout-plan.ts';
+import { laneToGiveWayIn, type Turn } from './fanout-turn.ts';
 import type { Pushed, PushPost } from './push-post.ts';
 
 /**
@@ -88,16 +89,6 @@ export interface DeliverParts {
   readonly followerPage: number;
   /** How long a worker may go without a checkpoint before its job is given to another. */
   readonly leaseMs: number;
-}
-
-/** When a job stops before its end, to go on from its checkpoint later. */
-export interface Turn {
-  /** Pages after which it is asked whether others wait; absent where jobs are never that long. */
-  readonly pages?: number;
-  /** Whether other jobs of the lane wait for their turn. Answers false where that cannot be known: then there is nobody to give way to. */
-  readonly othersWait: (signal: AbortSignal) => Promise<boolean>;
-  /** Whether this worker is about to stop: another goes on at the next page. */
-  readonly isEnding: () => boolean;
 }
 
 export interface DeliverEvents {
@@ -187,7 +178,6 @@ export function createDeliver(parts: DeliverParts): Deliver {
     let fetching: Promise<readonly UserId[]> | undefined = fetch(run.progress.cursor);
     // Until the first checkpoint the author's own timeline belongs to the page.
     let own: readonly UserId[] = run.progress.cursor === '' ? [author] : [];
-
     let cursor = run.progress.cursor;
 
     for (let page = 1; page <= PAGES_MAX; page += 1) {
@@ -203,7 +193,8 @@ export function createDeliver(parts: DeliverParts): Deliver {
       const last = followers.length < followerPage;
       cursor = followers.at(-1) ?? cursor;
       const viewers = [...own, ...followers];
-      const lane = last ? undefined : await nextLane(signal, run, { page, viewers: viewers.length });
+      const passed = run.progress.delivered + run.progress.skipped + viewers.length;
+      const lane = last ? undefined : await laneToGiveWayIn(signal, parts.turn, { lane: run.lease.lane, page, passed });
       fetching = last || lane !== undefined ? undefined : fetch(cursor);
 
       own = [];
@@ -230,21 +221,6 @@ export function createDeliver(parts: DeliverParts): Deliver {
       if (cameFurther(run)) parts.blame.cameFurther();
     }
     throw new Error(`a fan-out had more than ${PAGES_MAX} pages`);
-  }
-
-  /** The lane in which the job goes on later, where it is to stop after this page. */
-  async function nextLane(
-    signal: AbortSignal,
-    { lease: { lane }, progress }: Run,
-    { page, viewers }: { readonly page: number; readonly viewers: number },
-  ): Promise<Lane | undefined> {
-    const { turn } = parts;
-    // Counts of followers are folded late, and not all jobs come from a publish.
-    const fitting = laneOf(progress.delivered + progress.skipped + viewers);
-    if (isLargerLane(fitting, lane)) return fitting;
-    if (turn.isEnding()) return lane;
-    if (turn.pages === undefined || page % turn.pages !== 0) return undefined;
-    return (await turn.othersWait(signal)) ? lane : undefined;
   }
 
   async function giveWay(signal: AbortSignal, run: Run, lane: Lane): Promise<DeliverOutcome> {
