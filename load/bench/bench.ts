@@ -66,6 +66,13 @@ export const PATIENT: Readonly<Record<string, string>> = {
   CACHE_CONNECT_TIMEOUT_MS: '10000',
 };
 
+/** Large authors stay in the bulk lane here, which is what is measured, instead of being pulled. */
+export const PUSHED: Readonly<Record<string, string>> = {
+  AUTHOR_PULL_UP: '1000000000',
+  AUTHOR_PULL_DOWN: '999999999',
+  AUTHOR_CLASS_EVERY_MS: '600000',
+};
+
 /** The same as environment variables, for a service in a process of its own. */
 export function benchEnvironment(
   servers: Servers,

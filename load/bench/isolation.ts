@@ -15,7 +15,7 @@ import { createCache } from '../../src/store/redis/client.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
 import { createTimelines } from '../../src/store/redis/timelines.ts';
 import type { PostId, TenantId, UserId } from '../../src/timeline/ids.ts';
-import { type Bench, type BenchOptions, benchConfig, PATIENT, withServers } from './bench.ts';
+import { type Bench, type BenchOptions, benchConfig, PATIENT, PUSHED, withServers } from './bench.ts';
 import { countHolders, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
 import { runRounds } from './rounds.ts';
 
@@ -46,7 +46,7 @@ export const bench: Bench = {
     withServers(
       async (servers) => {
         const { size = POSTS, report, signal, rounds } = options;
-        const config = benchConfig(servers, PATIENT);
+        const config = benchConfig(servers, { ...PATIENT, ...PUSHED });
         await migrate(servers.postgres.url);
         const client = new pg.Client({ connectionString: servers.postgres.url });
         const redis = new Redis(servers.cache.url);

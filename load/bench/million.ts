@@ -15,7 +15,7 @@ import { createCache } from '../../src/store/redis/client.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
 import { createTimelines } from '../../src/store/redis/timelines.ts';
 import { composePostId, ID_EPOCH_MS, type TenantId, type UserId } from '../../src/timeline/ids.ts';
-import { type Bench, benchConfig, benchEnvironment, PATIENT, withServers } from './bench.ts';
+import { type Bench, benchConfig, benchEnvironment, PATIENT, PUSHED, withServers } from './bench.ts';
 import { countHolders, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
 import type { HeapReport } from './million-worker.ts';
 
@@ -44,7 +44,11 @@ export const bench: Bench = {
     withServers(
       async (servers) => {
         const signal = AbortSignal.any([interrupted, AbortSignal.timeout(RUN_MAX_MS)]);
-        const settings = { ...PATIENT, ...(size < FOLLOWERS && { FANOUT_LEASE_MS: String(SHORT_LEASE_MS) }) };
+        const settings = {
+          ...PATIENT,
+          ...PUSHED,
+          ...(size < FOLLOWERS && { FANOUT_LEASE_MS: String(SHORT_LEASE_MS) }),
+        };
         const environment = benchEnvironment(servers, settings);
         const config = benchConfig(servers, settings);
         await migrate(servers.postgres.url);
