@@ -1,5 +1,5 @@
 /** Owns the promises of the benchmark frame: fair turns, medians, a result that programs can read, a list for people; and that benchmarks of fan-out run, in a tiny size. */
-import { spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync, mkdtempSync, readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -151,6 +151,16 @@ describe('a tiny run', () => {
   const RUN_MAX_MS = 240_000;
 
   async function runTiny(...args: readonly string[]): Promise<Record<string, unknown>> {
+    const { lines, stderr, left } = await run(args);
+    // A wrong post somewhere, or any other fault, ends the run without a result.
+    expect(lines, stderr).toHaveLength(1);
+    expect(lines[0], stderr).toMatch(/^\{.*\}$/);
+    expect(left).toEqual([]);
+    return JSON.parse(lines[0] ?? '');
+  }
+
+  /** `said`: is told what the run says, as it says it. */
+  async function run(args: readonly string[], said: (stderr: string, child: ChildProcess) => void = () => undefined) {
     // A place of its own for temporary folders shows what is left behind.
     const folder = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
     const child = spawn(process.execPath, [MAIN, ...args, '--json'], {
@@ -164,17 +174,14 @@ describe('a tiny run', () => {
     });
     child.stderr.on('data', (chunk: Buffer) => {
       stderr += chunk;
+      said(stderr, child);
     });
     await once(child, 'close');
-    const lines = stdout.trimEnd().split('\n');
-    // A wrong post somewhere, or any other fault, ends the run without a result.
-    expect(lines, stderr).toHaveLength(1);
-    expect(lines[0], stderr).toMatch(/^\{.*\}$/);
     // Root's servers keep their data outside (src/embedded/place.ts).
     const left = [...readdirSync(folder), ...globSync(`{/var/tmp,/tmp}/tributary-*/data/elsewhere${folder}/*`)];
     removeData(folder);
-    expect(left.filter((name) => name.includes('tributary-bench-'))).toEqual([]);
-    return JSON.parse(lines[0] ?? '');
+    const lines = stdout.trimEnd().split('\n');
+    return { lines, stderr, status: child.exitCode, left: left.filter((name) => name.includes('tributary-bench-')) };
   }
 
   const rate = { value: expect.any(Number), ratio: expect.any(Number) };
@@ -232,6 +239,20 @@ describe('a tiny run', () => {
       const { value } = (result as { figures: Record<string, { value: number }> }).figures['killed at'] ?? {};
       expect(value).toBeGreaterThan(0);
       expect(value).toBeLessThan(20_000);
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'that is interrupted takes its servers and folders with it, and has no result',
+    async () => {
+      const { lines, status, left, stderr } = await run(['isolation', '--size', '20'], (said, child) => {
+        if (said.includes('making a large author')) child.kill('SIGINT');
+      });
+      expect(lines).toEqual(['']);
+      expect(stderr).toContain('stopped by SIGINT');
+      expect(status).toBe(1);
+      expect(left).toEqual([]);
     },
     RUN_MAX_MS,
   );
