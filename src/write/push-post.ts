@@ -69,17 +69,22 @@ export function createPushPost(parts: PushPostParts): PushPost {
       if (failed.length > 0) parts.events.pushesFailed(failed.length);
     }
 
-    if (lastResort && failed.length > 0 && failed.length <= ALONE_MAX) {
-      const alone = failed;
-      failed = [];
-      for (const viewer of alone) {
+    if (lastResort) {
+      const alone = failed.slice(0, ALONE_MAX);
+      const left = failed.slice(ALONE_MAX);
+      for (const [index, viewer] of alone.entries()) {
         const results = await parts.push(signal, { ...post, viewers: [viewer] });
         const refused = count(results, tally);
         if (refused === undefined) continue;
         error = refused;
-        if (await dropped(signal, { tenant: post.tenant, viewer })) tally.absent += 1;
-        else failed = [...failed, viewer];
+        if (await dropped(signal, { tenant: post.tenant, viewer })) {
+          tally.absent += 1;
+          continue;
+        }
+        left.push(...alone.slice(index));
+        break;
       }
+      failed = left;
     }
     return { ...tally, failed, ...(error !== undefined && failed.length > 0 && { error }) };
   };
