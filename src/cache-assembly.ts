@@ -58,8 +58,6 @@ export interface CacheAssembly {
 
 /** Life of immutable values, in milliseconds: they take room until the server wants it for others. */
 const IMMUTABLE_LIFE_MS = 7 * 86_400_000;
-/** Life of a reader's right to store: longer than a load may take. */
-export const TOKEN_LIFE_MS = 3_000;
 /** Calls that one page of pushes has in flight, of some two milliseconds each: what others may have to wait behind is bounded, and 2 to 16 pushed at the same rate, within noise. */
 const LANE_CALLS_IN_FLIGHT = 4;
 /** Bound of one command of a fan-out: some hundred times what it takes where Redis has nothing else to do, and a small part of a lease. */
@@ -118,7 +116,8 @@ export function assembleCache(parts: {
   const newToken = (): string => random.bytes(9).toString('base64url');
 
   const { timelines, lists } = openSortedSets(config, cache);
-  const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs: TOKEN_LIFE_MS, random: () => random.fraction() };
+  const tokenLifeMs = config.cache.factLoadLeaseMs;
+  const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs, random: () => random.fraction() };
   const postFacts = createPostFacts(cache, keys, factOptions);
   const authorFacts = createAuthorFacts(cache, keys, factOptions);
   const pulledFacts = createPulledFacts(cache, keys, { ...factOptions, lifeMs: config.pulled.lifeMs });
@@ -211,7 +210,7 @@ export function assembleCache(parts: {
     people,
     openCandidates: createCandidates({
       readResident: createReadResidentHome({
-        readEntries: createReadHomeEntries(cache, keys, { ...config.timeline, tokenLifeMs: TOKEN_LIFE_MS }),
+        readEntries: createReadHomeEntries(cache, keys, { ...config.timeline, tokenLifeMs }),
         pulledFacts,
         loadPulled: (call, viewer) => loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer }),
         newToken,

@@ -54,6 +54,7 @@ const environment = z.object({
   TIMELINE_TRIM_STRIDE: count(1, 1_000, 64),
   TIMELINE_LIFE_MS: milliseconds(1_000, 31_536_000_000, 2_592_000_000),
   FACT_LIFE_MS: milliseconds(100, 86_400_000, 3_600_000),
+  FACT_LOAD_LEASE_MS: milliseconds(100, 60_000, 3_000),
   REBUILD_LEASE_MS: milliseconds(100, 60_000, 5_000),
   REBUILD_WAIT_MS: milliseconds(0, 10_000, 250),
   REBUILDS_MAX: count(1, 1_000, 8),
@@ -117,6 +118,8 @@ export interface Config {
     readonly connectTimeoutMs: number;
     /** Life of a cached fact: a bound on the harm of what nobody thought of. */
     readonly factLifeMs: number;
+    /** How long a reader that found a fact missing has the right to store what it loads: longer than a load takes. */
+    readonly factLoadLeaseMs: number;
   };
   readonly timeline: {
     /** Fixed at birth: another number is a cold cache. */
@@ -220,6 +223,7 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       commandTimeoutMs: value.CACHE_COMMAND_TIMEOUT_MS,
       connectTimeoutMs: value.CACHE_CONNECT_TIMEOUT_MS,
       factLifeMs: value.FACT_LIFE_MS,
+      factLoadLeaseMs: value.FACT_LOAD_LEASE_MS,
     }),
     timeline: Object.freeze({
       shards: value.TIMELINE_SHARDS,
