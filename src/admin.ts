@@ -22,6 +22,7 @@ const USAGE = `Usage: npm run admin -- <verb> [options]
   restore-author  --tenant T --author A
   author-class    --tenant T --author A                shows how the author's posts reach followers
   moderate-post   --tenant T --post P --state clear|sensitive|hidden
+  recount-followers --tenant T [--author A | --after A]  counts followers anew from the follows: of one author, or of all (after one)
 The database is the one of DATABASE_URL, the cache the one of REDIS_CACHE_URL: what an author or a post must no longer show is deleted there.`;
 
 /** Bound of one verb. */
@@ -61,6 +62,16 @@ const VERBS: Readonly<
     );
     return `post ${post.meta.postId} is ${post.meta.moderation}`;
   },
+  async 'recount-followers'(administer, signal, options) {
+    const { authors, corrected, stoppedAfter } = await administer.recountFollowers(
+      { tenant: tenantIn(options), signal },
+      options['author'] !== undefined
+        ? { author: authorIn(options) }
+        : { after: options['after'] === undefined ? '' : userIn(options, 'after') },
+    );
+    const counted = `${authors} authors counted, ${corrected} put right`;
+    return stoppedAfter === undefined ? counted : `${counted}; there are more: go on with --after ${stoppedAfter}`;
+  },
 };
 
 /** Does one verb and prints what came of it. Throws an Error that says what was wrong, the usage with it where the call was. */
@@ -93,6 +104,8 @@ export async function runAdmin(
     pool: 'admin',
     connectionsMax: 2,
     acquireTimeoutMs: DEADLINE_MS,
+    // A recount reads all followers of an author, some millions in a few seconds.
+    statementTimeoutMs: DEADLINE_MS,
     events: {
       clientFailed: (_pool, error) => runtime.log.warn({ err: error }, 'a database connection failed'),
       statementCancelled: () => undefined,
@@ -124,7 +137,7 @@ function optionsFrom(args: readonly string[]): Options {
   try {
     return parseArgs({
       args: [...args],
-      options: { tenant: text, role: text, key: text, author: text, post: text, state: text },
+      options: { tenant: text, role: text, key: text, author: text, post: text, state: text, after: text },
     }).values;
   } catch (error) {
     throw new Error(`${error instanceof Error ? error.message : String(error)}\n${USAGE}`);
@@ -142,7 +155,11 @@ function tenantIn(options: Options): TenantId {
 }
 
 function authorIn(options: Options): UserId {
-  return parseUserId(given(options, 'author')) ?? wrong('author', '1 to 64 characters of [A-Za-z0-9_.~-]');
+  return userIn(options, 'author');
+}
+
+function userIn(options: Options, name: string): UserId {
+  return parseUserId(given(options, name)) ?? wrong(name, '1 to 64 characters of [A-Za-z0-9_.~-]');
 }
 
 function postIn(options: Options): PostId {

@@ -10,6 +10,7 @@ import { createHydrate } from './read/hydrate.ts';
 import type { ReadEvents } from './read/measure.ts';
 import { createPageTokens } from './read/page-token.ts';
 import { createReadPosts } from './read/posts.ts';
+import { createRecountFollowers } from './repair/recount-followers.ts';
 import type { Flows } from './rpc/flows.ts';
 import type { Call, Runtime } from './runtime.ts';
 import * as classes from './store/postgres/author-classes.ts';
@@ -41,6 +42,9 @@ export interface Assembly {
   readonly administer: Administer;
   readonly importPosts: ImportPosts;
 }
+
+/** Of a walk that recounts all authors of a tenant; leaves the last of them time to end within an operator's verb. */
+const RECOUNT_BUDGET_MS = 20_000;
 
 export function assemble(parts: {
   readonly config: Config;
@@ -86,6 +90,11 @@ export function assemble(parts: {
   });
 
   const { forget } = cache;
+  const recountFollowers = createRecountFollowers({
+    clock,
+    recount: (call, author) => counters.recountFollowers(database, call.signal, { tenant: call.tenant, author }),
+    findNextCounted: (call, after) => counters.findNextCounted(database, call.signal, { tenant: call.tenant, after }),
+  });
   const editing = {
     forget,
     transaction: <Result>(call: Call, work: (verbs: PostTransaction) => Promise<Result>) =>
@@ -131,6 +140,10 @@ export function assemble(parts: {
         followsMax: config.followsMax,
         forget,
         backfill: cache.backfill,
+        startFollows: (call, input) => graph.startFollows(database, call.signal, { tenant: call.tenant, ...input }),
+        endFollow: (call, pair) => graph.endOneFollow(database, call.signal, pair),
+        loadFollowStates: (call, follower, followees) =>
+          graph.loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees }),
         notForgotten: (error) => log.warn({ err: error }, 'a deletion in the cache is left to the outbox'),
         transaction: (call, work) =>
           database.transaction(call.signal, (transaction) => work(graphVerbs(call, transaction))),
@@ -170,6 +183,7 @@ export function assemble(parts: {
       insertApiKey: (signal, key) => tenants.insertApiKey(database, signal, key),
       revokeApiKey: (signal, hash) => tenants.revokeApiKey(database, signal, hash),
       findPostAuthor: (call, postId) => posts.findPostAuthor(database, call.signal, { tenant: call.tenant, postId }),
+      recountFollowers: (call, which) => recountFollowers(call, which, RECOUNT_BUDGET_MS),
       transaction: (call, work) =>
         database.transaction(call.signal, (transaction) => work(authorVerbs(call, transaction))),
     }),
@@ -207,12 +221,7 @@ function authorVerbs(call: Call, transaction: Transaction): AuthorTransaction {
 
 function graphVerbs(call: Call, transaction: Transaction): GraphTransaction {
   return {
-    lockFollows: (input) => graph.lockFollows(transaction, input),
     holdFollows: (pair) => graph.holdFollows(transaction, pair),
-    findBlocked: (input) => graph.findBlocked(transaction, input),
-    findFollows: (input) => graph.findFollows(transaction, input),
-    countFollows: (input) => graph.countFollows(transaction, input),
-    startFollows: (input) => graph.startFollows(transaction, input),
     endFollow: (pair) => graph.endFollow(transaction, pair),
     insertBlock: (pair) => graph.insertBlock(transaction, pair),
     deleteBlock: (pair) => graph.deleteBlock(transaction, pair),

@@ -8,12 +8,15 @@ import { createLeaseFill, type LeaseFillEvents } from './read/lease-fill.ts';
 import { createReadPulledEntries } from './read/pulled-entries.ts';
 import { createReadResidentHome } from './read/resident-home.ts';
 import { type ChangeEvent, createAfterChange } from './repair/after-change.ts';
+import { createCleanEnded } from './repair/clean-ended.ts';
 import { createRemoveDead } from './repair/dead-entries.ts';
 import { createFollowEntries } from './repair/follow-entries.ts';
 import { createForcedRebuild, createRebuild, type RebuildOutcome } from './repair/rebuild.ts';
 import type { Call, Runtime } from './runtime.ts';
 import { loadAuthors } from './store/postgres/authors.ts';
 import type { Database } from './store/postgres/client.ts';
+import { loadUncleanedFollows, markFollowsCleaned } from './store/postgres/ended-follows.ts';
+import { loadFollowStates } from './store/postgres/graph.ts';
 import { loadRelations } from './store/postgres/graph-reads.ts';
 import {
   createLoadHomeNewer,
@@ -47,6 +50,8 @@ export interface CacheAssembly {
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
+  /** One batch of ended follows; answers whether there is probably more. */
+  readonly cleanEnded: (signal: AbortSignal) => Promise<boolean>;
   /** Ends what goes on behind readers. The connections are to be closed after it. */
   stop(): Promise<void>;
 }
@@ -55,8 +60,6 @@ export interface CacheAssembly {
 const IMMUTABLE_LIFE_MS = 7 * 86_400_000;
 /** Life of a reader's right to store: longer than a load may take. */
 export const TOKEN_LIFE_MS = 3_000;
-/** New follows of one call that are backfilled one by one; for more the timeline is dropped, and rebuilt once when it is read. */
-const BACKFILLS_MAX = 8;
 /** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
 const REBUILDS_END_WAIT_MS = 1_000;
 
@@ -98,8 +101,8 @@ export function assembleCache(parts: {
 
   const relationsNow = (call: Call, viewer: UserId, authors: readonly UserId[]) =>
     loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors });
-  const follows = async (call: Call, viewer: UserId, author: UserId): Promise<boolean> =>
-    (await relationsNow(call, viewer, [author])).get(author)?.follows ?? false;
+  const followStates = (call: Call, follower: UserId, followees: readonly UserId[]) =>
+    loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees });
 
   const people = createCachedPeople({
     fillRelations: createLeaseFill({ facts: relationFacts, newToken, events: fillEvents('relation') }),
@@ -152,17 +155,15 @@ export function assembleCache(parts: {
   });
   const entries = createFollowEntries({
     timelines,
+    clock,
     cap,
     stride,
-    follows,
+    follows: async (call, viewer, author) => (await followStates(call, viewer, [author])).get(author)?.active ?? false,
     loadRelation: async (call, viewer, author) => (await people.loadRelations(call, viewer, [author])).get(author),
-    loadNewestPushedOf: (call, query) => loadNewestPushedOf(database, call.signal, { tenant: call.tenant, ...query }),
+    loadNewestOf: (call, query) => loadNewestPushedOf(database, call.signal, { tenant: call.tenant, ...query }),
     findWrittenBy: (call, author, postIds) =>
       findWrittenBy(database, call.signal, { tenant: call.tenant, author, postIds }),
-    events: {
-      backfilled: (count) => metrics.backfilled(count),
-      cleanedUp: (count) => metrics.entriesCleaned('unfollowed', count),
-    },
+    events: metrics,
   });
   const forget = createForget({
     posts: postFacts,
@@ -210,7 +211,7 @@ export function assembleCache(parts: {
         timelines,
         lists,
         events: {
-          removed: (count) => metrics.entriesCleaned('gone', count),
+          removed: (count) => metrics.deadEntriesRemoved(count),
           leftThere: (error) => log.debug({ err: error }, 'dead entries were left to the next reader'),
         },
       }),
@@ -218,16 +219,23 @@ export function assembleCache(parts: {
     }),
     async backfill(call, follower, followees) {
       try {
-        if (followees.length > BACKFILLS_MAX)
-          return await timelines.drop(call.signal, { tenant: call.tenant, viewer: follower });
-        for (const followee of followees) await entries.backfill(call, follower, followee);
+        await entries.begun(call, follower, followees);
       } catch (error) {
         if (call.signal.aborted) throw error;
         log.warn({ err: error }, 'a new follow was not backfilled; the outbox does it again');
       }
     },
     forceRebuild: (call, viewer) => forceRebuild(call, { viewer }),
-    afterChange: createAfterChange({ forget, entries, follows }),
+    afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
+    cleanEnded: createCleanEnded({
+      loadUncleaned: (signal, query) => loadUncleanedFollows(database, signal, query),
+      cleanUp: entries.cleanUp,
+      markCleaned: (signal, follows) => markFollowsCleaned(database, signal, follows),
+      // A page of followers may be read up to a lease before its push begins, which may take a lease itself.
+      settledMs: 2 * Math.max(config.fanout.leaseMs, config.rebuild.leaseMs),
+      failed: (error, count) =>
+        log.warn({ err: error, count }, 'ended follows were not cleaned up; a later round does it'),
+    }),
     async stop() {
       await Promise.all([rebuild.stop(REBUILDS_END_WAIT_MS), rebuildList.stop(REBUILDS_END_WAIT_MS)]);
     },

@@ -49,6 +49,7 @@ const CACHE_CHECK_TIMEOUT_MS = 3_000;
 const KEY_CONNECTIONS = 2;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
+const CLEAN_ENDED_EVERY_MS = 2_000;
 
 /** Starts the roles that the configuration names, over a migrated database. Throws where a port cannot be had. */
 export async function startService(config: Config, runtime: Runtime): Promise<Service> {
@@ -143,6 +144,10 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
         expirePublishRequests: (signal, input) => expirePublishRequests(upkeep, signal, input),
       });
       background.push(startRounds({ ...rounds, name: 'fold-counters', everyMs: FOLD_EVERY_MS, runOnce: foldCounters }));
+      const { cleanEnded } = cachedForWorkers;
+      background.push(
+        startRounds({ ...rounds, name: 'clean-ended', everyMs: CLEAN_ENDED_EVERY_MS, runOnce: cleanEnded }),
+      );
       background.push(startRounds({ ...rounds, name: 'clean-up', everyMs: CLEAN_UP_EVERY_MS, runOnce: cleanUp }));
     }
     log.info({ config: redacted(config), ...ports }, 'serving');

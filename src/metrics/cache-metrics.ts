@@ -30,9 +30,15 @@ export interface CacheMetrics {
   pulledQueried(why: 'beyond' | 'not_ready'): void;
   /** A caller waited for work that another had begun. */
   singleFlightJoined(what: 'rebuild' | 'list_rebuild'): void;
-  backfilled(entries: number): void;
-  /** Entries taken out of timelines: of an author no longer followed, or of a post that is gone. */
-  entriesCleaned(why: 'unfollowed' | 'gone', entries: number): void;
+  /** What a change of a follow did to a timeline. `entries`: brought in by a backfill, taken out by a clean-up. */
+  followEntriesChanged(work: {
+    readonly work: 'backfill' | 'clean_up' | 'drop';
+    readonly outcome: string;
+    readonly entries: number;
+    readonly seconds: number;
+  }): void;
+  /** Entries taken out of timelines and lists because their posts are gone. */
+  deadEntriesRemoved(entries: number): void;
 }
 
 export function cacheMetrics(registry: Registry): CacheMetrics {
@@ -78,6 +84,13 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
   const joins = counter('tributary_single_flight_joins_total', 'Callers who waited for work that another had begun.', [
     'what',
   ]);
+  const followWork = new Histogram({
+    name: 'tributary_follow_entries_seconds',
+    help: 'Time of bringing entries in after a follow or taking them out after its end, by work (backfill, clean_up, drop) and outcome.',
+    labelNames: ['work', 'outcome'],
+    buckets: CALL_SECONDS,
+    registers,
+  });
   const backfilled = counter('tributary_backfilled_entries_total', 'Entries brought into timelines by new follows.');
   const cleaned = counter('tributary_cleaned_entries_total', 'Entries taken out of timelines, by why.', ['why']);
   return {
@@ -90,7 +103,11 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
     pulledAuthors: (count) => pulled.observe(count),
     pulledQueried: (why) => queried.inc({ why }),
     singleFlightJoined: (what) => joins.inc({ what }),
-    backfilled: (entries) => backfilled.inc(entries),
-    entriesCleaned: (why, entries) => cleaned.inc({ why }, entries),
+    followEntriesChanged({ work, outcome, entries, seconds }) {
+      followWork.observe({ work, outcome }, seconds);
+      if (work === 'backfill') backfilled.inc(entries);
+      if (work === 'clean_up') cleaned.inc({ why: 'unfollowed' }, entries);
+    },
+    deadEntriesRemoved: (entries) => cleaned.inc({ why: 'gone' }, entries),
   };
 }

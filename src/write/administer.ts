@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { TributaryError } from '../errors.ts';
 import type { Call, Random } from '../runtime.ts';
 import type { ShownClass } from '../store/postgres/author-classes.ts';
+import type { RecountResult, RecountWhich } from '../store/postgres/counters.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { KeyRole } from '../store/postgres/tenants.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
@@ -23,6 +24,8 @@ export interface Administer {
   restoreAuthor(call: Call, author: UserId): Promise<void>;
   /** How the author's posts reach followers, as an operator is shown it; undefined for one of whom nothing is stored. Throws TENANT_NOT_FOUND. */
   showAuthorClass(call: Call, author: UserId): Promise<ShownClass | undefined>;
+  /** Counts followers anew, of one author or of all after one. Throws TENANT_NOT_FOUND. */
+  recountFollowers(call: Call, which: RecountWhich): Promise<RecountResult>;
   /** Throws POST_NOT_FOUND. */
   moderatePost(call: Call, input: { readonly postId: PostId; readonly state: ModerationState }): Promise<Post>;
 }
@@ -49,6 +52,7 @@ export interface AdministerParts {
   readonly findPostAuthor: (call: Call, postId: PostId) => Promise<UserId | undefined>;
   readonly moderate: ModeratePost;
   readonly loadShownClass: (call: Call, author: UserId) => Promise<ShownClass | undefined>;
+  readonly recountFollowers: (call: Call, which: RecountWhich) => Promise<RecountResult>;
   readonly transaction: <Result>(call: Call, work: (authors: AuthorTransaction) => Promise<Result>) => Promise<Result>;
 }
 
@@ -92,6 +96,11 @@ export function createAdminister(parts: AdministerParts): Administer {
     async showAuthorClass(call, author) {
       if (!(await parts.hasTenant(call))) throw tenantNotFound();
       return parts.loadShownClass(call, author);
+    },
+
+    async recountFollowers(call, which) {
+      if (!(await parts.hasTenant(call))) throw tenantNotFound();
+      return parts.recountFollowers(call, which);
     },
 
     async moderatePost(call, { postId, state }) {

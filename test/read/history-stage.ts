@@ -17,7 +17,7 @@ import { createLeaseFill } from '../../src/read/lease-fill.ts';
 import type { Completeness, HomePage, PostView } from '../../src/read/page.ts';
 import { createFollowEntries } from '../../src/repair/follow-entries.ts';
 import { createRebuild, type Rebuild } from '../../src/repair/rebuild.ts';
-import { type Runtime, systemRandom } from '../../src/runtime.ts';
+import { type Runtime, systemClock, systemRandom } from '../../src/runtime.ts';
 import { loadAuthors } from '../../src/store/postgres/authors.ts';
 import { createDatabase } from '../../src/store/postgres/client.ts';
 import { loadRelations } from '../../src/store/postgres/graph-reads.ts';
@@ -391,23 +391,24 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     };
     const entries = createFollowEntries({
       timelines: elsewhere.timelines,
+      clock: systemClock,
       cap: config.timeline.cap,
       stride: config.timeline.stride,
       follows: async () =>
         (await loadRelations(elsewhereDatabase, call.signal, { ...of, authors: [author] })).get(author)?.follows ??
         false,
       loadRelation: async () => (await elsewhere.people.loadRelations(call, viewer, [author])).get(author),
-      loadNewestPushedOf: (_, query) => heldUp(loadNewestPushedOf(elsewhereDatabase, call.signal, { ...of, ...query })),
+      loadNewestOf: (_, query) => heldUp(loadNewestPushedOf(elsewhereDatabase, call.signal, { ...of, ...query })),
       findWrittenBy: (_, writer, postIds) =>
         heldUp(findWrittenBy(elsewhereDatabase, call.signal, { ...of, author: writer, postIds })),
-      events: { backfilled: () => undefined, cleanedUp: () => undefined },
+      events: { followEntriesChanged: () => undefined },
     });
     const done = {
       async rebuild() {
         await elsewhere.timelines.drop(call.signal, of);
         await slowRebuilder(ms)(call, { viewer }, 'absent');
       },
-      cleanUp: () => entries.cleanUp(call, viewer, author),
+      cleanUp: async () => void (await entries.cleanUp(call, viewer, author)),
       backfill: () => entries.backfill(call, viewer, author),
       fill: () => fillSlowly(world, viewer, heldUp),
     }[what]();

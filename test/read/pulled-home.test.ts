@@ -355,6 +355,9 @@ describe('a change of whom a viewer follows', () => {
     expect(await older('rita', 7)).toHaveLength(5);
     await service.settle();
     await expectHome('rita', 7);
+    // Nor was it a timeline that the follow had filled.
+    await cached.evict('tl');
+    await expectHome('rita', 7);
     await cast.play('ada removes follower rita');
     expect(await older('rita', 7)).toEqual([]);
   });
