@@ -150,7 +150,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   }
 }
 
-/** Calls of one batch that a lane has in flight in Redis: what a small fan-out may have to wait behind is bounded, and four hide the way there as well as sixteen. */
+/** Calls of one batch that a lane has in flight in Redis. Each is up to 128 timelines, some 2 ms of Redis: a small fan-out that comes meanwhile waits behind a few of them at most. */
 const LANE_CALLS_IN_FLIGHT = { small: 16, medium: 8, bulk: 4 } as const;
 
 /** Connections for the workers of one lane: two to Postgres for each job that runs at once, which is what one may use, and one to Redis. */
