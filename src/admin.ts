@@ -24,9 +24,9 @@ const USAGE = `Usage: npm run admin -- <verb> [options]
   restore-author  --tenant T --author A
   author-class    --tenant T --author A                shows how the author's posts reach followers
   moderate-post   --tenant T --post P --state clear|sensitive|hidden
+  recount-followers --tenant T [--author A | --after A]  counts followers anew from the follows: of one author, or of all (after one)
   fanout-dead     [--after LINE]                       fan-outs that were put aside, 100 at a time
   fanout-retry    <tenant> <post> [generation] | --all puts them back, to go on from their checkpoints
-  recount-followers --tenant T [--author A | --after A]  counts followers anew from the follows: of one author, or of all (after one)
 The database is the one of DATABASE_URL, the cache the one of REDIS_CACHE_URL: what an author or a post must no longer show is deleted there.`;
 
 /** Bound of one verb. */
@@ -77,12 +77,11 @@ const VERBS: Readonly<Record<string, Verb>> = {
     return `post ${post.meta.postId} is ${post.meta.moderation}`;
   },
   async 'recount-followers'({ administer }, signal, options) {
-    const { author, after } = options.named;
     const { authors, corrected, stoppedAfter } = await administer.recountFollowers(
       { tenant: tenantIn(options), signal },
-      author !== undefined
+      options.named['author'] !== undefined
         ? { author: authorIn(options) }
-        : { after: after === undefined ? '' : userIn(options, 'after') },
+        : { after: options.named['after'] === undefined ? '' : userIn(options, 'after') },
     );
     const counted = `${authors} authors counted, ${corrected} put right`;
     return stoppedAfter === undefined ? counted : `${counted}; there are more: go on with --after ${stoppedAfter}`;

@@ -23,7 +23,7 @@ import { createPushToList } from './write/push-to-list.ts';
 export interface LaneStores {
   readonly database: Database;
   readonly timelines: Timelines;
-  readonly lists: PulledLists;
+  readonly lists: Pick<PulledLists, 'push' | 'drop'>;
   close(): Promise<void>;
 }
 
@@ -108,7 +108,7 @@ export function assembleLane(parts: LaneParts): LaneAssembly {
         },
       },
     });
-    const deliver = deliverer(parts, with_, {
+    const deliver = assembleDeliver(parts, with_, {
       othersWait: async (signal) => (await queue.countWaiting(signal).catch(() => 0)) > 0,
       isEnding: () => started.isEnding(),
     });
@@ -134,8 +134,9 @@ export function assembleLane(parts: LaneParts): LaneAssembly {
   };
 }
 
-function deliverer(
-  { config, runtime, metrics, lane, blame, hintMoved }: LaneParts,
+/** One run of a job as the workers of a lane do it; the benchmarks measure this very thing. */
+export function assembleDeliver(
+  { config, runtime, metrics, lane, blame, hintMoved }: Omit<LaneParts, 'memoryFull'>,
   { database, timelines, lists }: LaneStores,
   turn: { readonly othersWait: (signal: AbortSignal) => Promise<boolean>; readonly isEnding: () => boolean },
 ): Deliver {

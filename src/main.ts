@@ -8,7 +8,7 @@
 import { pathToFileURL } from 'node:url';
 import { runAdmin } from './admin.ts';
 import { assemble } from './assembly.ts';
-import { assembleCache, openCache, openSets } from './cache-assembly.ts';
+import { assembleCache, openCache, openLaneCache, openSortedSets } from './cache-assembly.ts';
 import { assembleClasses } from './class-assembly.ts';
 import { type Config, configFrom, redacted } from './config.ts';
 import { createReadiness } from './degradation/readiness.ts';
@@ -167,9 +167,6 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   }
 }
 
-/** Calls of one batch that a lane has in flight in Redis. Each is up to 128 timelines, some 2 ms of Redis: a small fan-out that comes meanwhile waits behind a few of them at most. */
-const LANE_CALLS_IN_FLIGHT = { small: 16, medium: 8, bulk: 4 } as const;
-
 /** Connections for the workers of one lane: two to Postgres for each job that runs at once, which is what one may use, and one to Redis. */
 function openLane(
   lane: Lane,
@@ -186,10 +183,10 @@ function openLane(
     2 * config.fanout.concurrency[lane],
     WORKER_STATEMENT_TIMEOUT_MS,
   );
-  const cache = openCache(config, runtime, metrics, { callsInFlightMax: LANE_CALLS_IN_FLIGHT[lane] });
+  const cache = openLaneCache(config, runtime, metrics);
   return {
     database,
-    ...openSets(config, cache),
+    ...openSortedSets(config, cache),
     close: async () => void (await Promise.all([database.close(), cache.close()])),
   };
 }

@@ -302,13 +302,13 @@ class PageIncomplete extends Error {
   }
 }
 
+function isLastResort(lease: FanoutLease): boolean {
+  return lease.attempts >= LAST_RESORT_ATTEMPTS;
+}
+
 /** Than the attempt before. */
 function cameFurther(run: Run): boolean {
   return run.progress.cursor !== run.lease.cursor;
-}
-
-function isLastResort(lease: FanoutLease): boolean {
-  return lease.attempts >= LAST_RESORT_ATTEMPTS;
 }
 
 function keyOf({ tenant, postId, generation }: FanoutJobKey): FanoutJobKey {

@@ -70,7 +70,7 @@ SELECT author.lifecycle, author.fanout_class, author.class_epoch, (SELECT lane F
 };
 
 export type PublishOutcome =
-  /** With the lane of its fan-out: a pulled author's is a small one whatever the count. */
+  /** With the lane of its fan-out. */
   | ({ readonly kind: 'published'; readonly lane: Lane } & AuthorClass)
   | { readonly kind: 'refused'; readonly lifecycle: AuthorLifecycle }
   | { readonly kind: 'request_known' }
@@ -78,7 +78,6 @@ export type PublishOutcome =
 
 interface PublishedRow {
   readonly lifecycle: AuthorLifecycle;
-  /** Null where nothing was published. */
   readonly lane: Lane | null;
   readonly fanout_class: FanoutClass;
   readonly class_epoch: number;
@@ -88,8 +87,8 @@ export async function insertPost(database: Database, signal: AbortSignal, post: 
   try {
     const [row] = await database.query<PublishedRow>(signal, PUBLISH, publishValues(post));
     if (!row) throw new Error('the publish statement answered no row');
-    const { lane, fanout_class: fanoutClass, class_epoch: classEpoch } = row;
-    if (lane !== null) return { kind: 'published', lane, fanoutClass, classEpoch };
+    if (row.lane !== null)
+      return { kind: 'published', lane: row.lane, fanoutClass: row.fanout_class, classEpoch: row.class_epoch };
     return row.lifecycle === 'active' ? { kind: 'request_known' } : { kind: 'refused', lifecycle: row.lifecycle };
   } catch (error) {
     if (brokenUniqueConstraint(error)?.startsWith('post_stats')) return { kind: 'id_taken' };
