@@ -438,7 +438,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
         (await loadRelations(elsewhereDatabase, call.signal, { ...of, authors: [author] })).get(author)?.follows ??
         false,
       loadRelation: async () => (await elsewhere.people.loadRelations(call, viewer, [author])).get(author),
-      loadNewestOf: (_, query) => heldUp(loadNewestPushedOf(elsewhereDatabase, call.signal, { ...of, ...query })),
+      loadNewestPushedOf: (_, query) => heldUp(loadNewestPushedOf(elsewhereDatabase, call.signal, { ...of, ...query })),
       findWrittenBy: (_, writer, postIds) =>
         heldUp(findWrittenBy(elsewhereDatabase, call.signal, { ...of, author: writer, postIds })),
       events: { followEntriesChanged: () => undefined },
