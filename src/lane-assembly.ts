@@ -11,16 +11,19 @@ import type { Runtime } from './runtime.ts';
 import type { Database } from './store/postgres/client.ts';
 import * as dead from './store/postgres/fanout-dead.ts';
 import * as jobs from './store/postgres/fanout-jobs.ts';
+import type { PulledLists } from './store/redis/pulled-lists.ts';
 import type { Timelines } from './store/redis/timelines.ts';
 import type { Lane } from './timeline/lanes.ts';
 import type { Blame } from './write/fanout-blame.ts';
 import { createDeliver, type Deliver } from './write/fanout-deliver.ts';
 import { createPushPost } from './write/push-post.ts';
+import { createPushToList } from './write/push-to-list.ts';
 
 /** What the workers of a lane work with; theirs alone. */
 export interface LaneStores {
   readonly database: Database;
   readonly timelines: Timelines;
+  readonly lists: PulledLists;
   close(): Promise<void>;
 }
 
@@ -134,7 +137,7 @@ export function assembleLane(parts: LaneParts): LaneAssembly {
 /** One run of a job as the workers of a lane do it; the benchmarks measure this very thing. */
 export function assembleDeliver(
   { config, runtime, metrics, lane, blame, hintMoved }: Omit<LaneParts, 'memoryFull'>,
-  { database, timelines }: LaneStores,
+  { database, timelines, lists }: LaneStores,
   turn: { readonly othersWait: (signal: AbortSignal) => Promise<boolean>; readonly isEnding: () => boolean },
 ): Deliver {
   const { clock, log, random } = runtime;
@@ -153,6 +156,12 @@ export function assembleDeliver(
     pushPost: createPushPost({
       push: (signal, post) => timelines.push(signal, post),
       drop: (signal, of) => timelines.drop(signal, of),
+      random,
+      events: metrics,
+    }),
+    pushToList: createPushToList({
+      push: (signal, post) => lists.push(signal, post),
+      drop: (signal, of) => lists.drop(signal, of),
       random,
       events: metrics,
     }),

@@ -6,7 +6,7 @@
  */
 import type { Redis } from 'ioredis';
 import pg from 'pg';
-import { openLaneCache, openTimelines } from '../../src/cache-assembly.ts';
+import { openLaneCache, openSets } from '../../src/cache-assembly.ts';
 import type { Servers } from '../../src/embedded/servers.ts';
 import { assembleDeliver } from '../../src/lane-assembly.ts';
 import { createMetrics } from '../../src/metrics/metrics.ts';
@@ -106,14 +106,14 @@ export async function openWorkerUnderTest(parts: {
     },
   });
   const cache = openLaneCache(config, runtime, metrics);
-  const timelines = openTimelines(config, cache);
+  const sets = openSets(config, cache);
   const close = async (): Promise<void> => {
     await cache.close();
     await database.close();
   };
   const deliver = assembleDeliver(
     { config, runtime, metrics, lane, blame: createBlame(), hintMoved: noMove },
-    { database, timelines, close },
+    { database, ...sets, close },
     // As of the only worker of a lane in which nobody waits.
     { othersWait: async () => false, isEnding: () => false },
   );
@@ -180,7 +180,14 @@ export async function openWorkerUnderTest(parts: {
       await client.end();
     }
     const lengths = Array.from({ length: config.timeline.stride + 1 }, (_, index) => CAP + index);
-    await seedTimelines(signal, { redis, timelines, keys, tenant: TENANT, count: parts.timelines, lengths });
+    await seedTimelines(signal, {
+      redis,
+      timelines: sets.timelines,
+      keys,
+      tenant: TENANT,
+      count: parts.timelines,
+      lengths,
+    });
   } catch (error) {
     await close();
     throw error;

@@ -5,10 +5,11 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { LANES, type Lane } from '../timeline/lanes.ts';
 
-/** How a run of a fan-out job ended; the first three finish the job. */
+/** How a run of a fan-out job ended; the first four finish the job. */
 export type FanoutOutcome =
   | 'delivered'
   | 'author_only'
+  | 'pulled'
   | 'nothing'
   | 'gave_way'
   | 'moved'
@@ -48,7 +49,8 @@ export interface FanoutMetrics {
   /** How long hints of a lane have waited beside free hands of this process. */
   workerDeaf(lane: Lane, seconds: number): void;
   queueFault(fault: QueueFault): void;
-  outboxHandled(event: { readonly kind: string; readonly outcome: 'done' | 'failed' }): void;
+  /** `seconds`: from the change that it tells of. */
+  outboxHandled(event: { readonly kind: string; readonly outcome: 'done' | 'failed'; readonly seconds: number }): void;
   outboxLag(seconds: number): void;
   ownTimelinePending(): void;
 }
@@ -111,6 +113,13 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     'kind',
     'outcome',
   ]);
+  const eventSeconds = new Histogram({
+    name: 'tributary_outbox_event_seconds',
+    help: 'Time from a change to the end of what its outbox event asks for, for handled events, by kind.',
+    labelNames: ['kind'],
+    buckets: FRESHNESS_SECONDS,
+    registers,
+  });
   const pending = counter(
     'tributary_own_timeline_pending_total',
     "Publishes answered before the post was in the author's own timeline.",
@@ -166,7 +175,8 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     },
     fanoutJobEnded({ lane, outcome, seconds }) {
       jobs.inc({ lane, outcome });
-      if (outcome === 'delivered' || outcome === 'author_only') jobSeconds.observe({ lane }, seconds);
+      if (outcome === 'delivered' || outcome === 'author_only' || outcome === 'pulled')
+        jobSeconds.observe({ lane }, seconds);
     },
     pushesFailed: (count) => pushes.inc({ what: 'failed' }, count),
     pushesRetried: (count) => pushes.inc({ what: 'retried' }, count),
@@ -190,7 +200,10 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     },
     workerDeaf: (lane, seconds) => deaf.set({ lane }, seconds),
     queueFault: (fault) => faults.inc({ fault }),
-    outboxHandled: ({ kind, outcome }) => events.inc({ kind, outcome }),
+    outboxHandled({ kind, outcome, seconds }) {
+      events.inc({ kind, outcome });
+      if (outcome === 'done') eventSeconds.observe({ kind }, seconds);
+    },
     outboxLag: (seconds) => lag.set(seconds),
     ownTimelinePending: () => pending.inc(),
   };

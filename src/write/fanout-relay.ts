@@ -46,7 +46,7 @@ type DeadFigures = { readonly lane: Lane; readonly dead: number };
 /** Jobs of one round and lane: one round trip to each server. */
 const BATCH_MAX = 200;
 /**
- * Hints that may wait in the queue of a lane. More would tell its workers nothing and only fill the memory of Redis, some 600 bytes each; what is beyond waits as rows. Enough for
+ * Hints that may wait in the queue of a lane. More would tell its workers nothing and only fill the memory of Redis, some hundred bytes each; what is beyond waits as rows. Enough for
  * workers that take thousands between two rounds.
  */
 const WAITING_MAX = 5_000;
@@ -68,6 +68,8 @@ export function createFanoutRelay(parts: FanoutRelayParts): FanoutRelay {
   let nudging = 0;
   const waiting: DueJob[] = [];
   let open: readonly Lane[] = LANES;
+  /** Whether the last count of the queues still holds: nothing was hinted since, and none was full. Idle rounds ask Postgres alone. */
+  let counted = false;
   const refreshFigures = throttled({ everyMs: FIGURES_EVERY_MS, monotonicMs: parts.monotonicMs }, async (signal) => {
     events.openJobs(await parts.loadOpenFigures(signal));
     events.deadJobs(await parts.countDeadJobs(signal));
@@ -99,8 +101,9 @@ export function createFanoutRelay(parts: FanoutRelayParts): FanoutRelay {
 
   return {
     async runOnce(signal) {
-      open = await lanesWithRoom(signal);
+      if (!counted) open = await lanesWithRoom(signal);
       const due = await parts.claimDueJobs(signal, { lanes: open, most: BATCH_MAX, hintAgainMs: HINT_AGAIN_MS });
+      counted = due.length === 0 && open.length === LANES.length;
       const failed = due.length === 0 ? [] : await hint(signal, 'round', due);
       // Without this they would be taken for hinted, and wait.
       if (failed.length > 0) await parts.forgetHints(signal, failed);

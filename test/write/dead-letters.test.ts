@@ -217,7 +217,8 @@ describe('an operator', () => {
         dir: 'src/store/postgres/migrations',
         migrationsTable: 'schema_migrations',
         direction,
-        count: 1,
+        // Down to the schema that knew no dead letters, whatever has come after them.
+        ...(direction === 'down' ? { count: 1_700_000_004_000, timestamp: true } : { count: Number.POSITIVE_INFINITY }),
         log: () => undefined,
       });
     await step('down');

@@ -5,6 +5,7 @@
  * Nothing is written where the author is not active, or where the request ID was used before: `request` inserts its row first and
  * everything else hangs on `go`. Two calls with one request ID meet in the unique index of publish_requests: the second waits for the first.
  */
+import type { AuthorClass, FanoutClass } from '../../timeline/fanout-class.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { Lane } from '../../timeline/lanes.ts';
 import type { AuthorLifecycle, MediaRef, PostRef, Visibility } from '../../timeline/post.ts';
@@ -28,7 +29,8 @@ export interface NewPost {
 export const PUBLISH: Statement = {
   name: 'publish',
   text: `WITH author AS (
-  SELECT coalesce(max(lifecycle), 'active') AS lifecycle, coalesce(max(follower_count), 0) AS followers
+  SELECT coalesce(max(lifecycle), 'active') AS lifecycle, coalesce(max(follower_count), 0) AS followers,
+    coalesce(max(fanout_class), 'push') AS fanout_class, coalesce(max(class_epoch), 0) AS class_epoch
   FROM authors WHERE tenant_id = $1 AND author_id = $2
 ),
 request AS (
@@ -37,7 +39,7 @@ request AS (
   ON CONFLICT DO NOTHING RETURNING 1
 ),
 go AS (
-  SELECT followers FROM author WHERE lifecycle = 'active' AND ($12::text IS NULL OR EXISTS (SELECT 1 FROM request))
+  SELECT followers, fanout_class FROM author WHERE lifecycle = 'active' AND ($12::text IS NULL OR EXISTS (SELECT 1 FROM request))
 ),
 stats AS (
   INSERT INTO post_stats (tenant_id, post_id, author_id) SELECT $1, $3, $2 FROM go
@@ -52,7 +54,7 @@ self AS (
 ),
 job AS (
   INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane)
-  SELECT $1, $3, $2, ${laneSql('followers')} FROM go
+  SELECT $1, $3, $2, CASE WHEN fanout_class = 'pull' THEN 'small' ELSE ${laneSql('followers')} END FROM go
   RETURNING lane
 ),
 event AS (
@@ -64,25 +66,30 @@ counted AS (
   SELECT $1, target.counter, target.post_id, 1 FROM go, (VALUES ('replies', $6::bigint), ('reposts', $8::bigint)) AS target (counter, post_id)
   WHERE target.post_id IS NOT NULL
 )
-SELECT author.lifecycle, (SELECT lane FROM job) AS lane FROM author`,
+SELECT author.lifecycle, author.fanout_class, author.class_epoch, (SELECT lane FROM job) AS lane FROM author`,
 };
 
 export type PublishOutcome =
-  /** With the lane of its fan-out. */
-  | { readonly kind: 'published'; readonly lane: Lane }
+  /** With the lane of its fan-out: a pulled author's is a small one whatever the count. */
+  | ({ readonly kind: 'published'; readonly lane: Lane } & AuthorClass)
   | { readonly kind: 'refused'; readonly lifecycle: AuthorLifecycle }
   | { readonly kind: 'request_known' }
   | { readonly kind: 'id_taken' };
 
+interface PublishedRow {
+  readonly lifecycle: AuthorLifecycle;
+  /** Null where nothing was published. */
+  readonly lane: Lane | null;
+  readonly fanout_class: FanoutClass;
+  readonly class_epoch: number;
+}
+
 export async function insertPost(database: Database, signal: AbortSignal, post: NewPost): Promise<PublishOutcome> {
   try {
-    const [row] = await database.query<{ readonly lifecycle: AuthorLifecycle; readonly lane: Lane | null }>(
-      signal,
-      PUBLISH,
-      publishValues(post),
-    );
+    const [row] = await database.query<PublishedRow>(signal, PUBLISH, publishValues(post));
     if (!row) throw new Error('the publish statement answered no row');
-    if (row.lane !== null) return { kind: 'published', lane: row.lane };
+    const { lane, fanout_class: fanoutClass, class_epoch: classEpoch } = row;
+    if (lane !== null) return { kind: 'published', lane, fanoutClass, classEpoch };
     return row.lifecycle === 'active' ? { kind: 'request_known' } : { kind: 'refused', lifecycle: row.lifecycle };
   } catch (error) {
     if (brokenUniqueConstraint(error)?.startsWith('post_stats')) return { kind: 'id_taken' };
@@ -110,14 +117,15 @@ export function publishValues(post: NewPost): readonly unknown[] {
 
 const FIND_REQUEST: Statement = {
   name: 'publish-request',
-  text: `SELECT r.content_hash, r.post_id, p.reply_to_post_id, p.reply_to_author_id, p.repost_of_post_id, p.repost_of_author_id
+  text: `SELECT r.content_hash, r.post_id, p.reply_to_post_id, p.reply_to_author_id, p.repost_of_post_id, p.repost_of_author_id,
+    coalesce(a.fanout_class, 'push') AS fanout_class, coalesce(a.class_epoch, 0) AS class_epoch
   FROM publish_requests r LEFT JOIN LATERAL (
     SELECT * FROM posts WHERE posts.tenant_id = r.tenant_id AND posts.author_id = r.author_id AND posts.post_id = r.post_id
-  ) p ON true
+  ) p ON true LEFT JOIN authors a ON a.tenant_id = r.tenant_id AND a.author_id = r.author_id
   WHERE r.tenant_id = $1 AND r.request_id = $2`,
 };
 
-export interface KnownRequest {
+export interface KnownRequest extends AuthorClass {
   readonly contentHash: Buffer;
   readonly postId: PostId;
   readonly replyTo?: PostRef;
@@ -131,6 +139,8 @@ interface RequestRow {
   readonly reply_to_author_id: string | null;
   readonly repost_of_post_id: number | null;
   readonly repost_of_author_id: string | null;
+  readonly fanout_class: FanoutClass;
+  readonly class_epoch: number;
 }
 
 /** What an earlier publish with this request ID wrote, or undefined where there was none within the retention. */
@@ -144,6 +154,8 @@ export async function findPublishRequest(
   return {
     contentHash: row.content_hash,
     postId: row.post_id as PostId,
+    fanoutClass: row.fanout_class,
+    classEpoch: row.class_epoch,
     ...(row.reply_to_post_id !== null && {
       replyTo: { postId: row.reply_to_post_id as PostId, author: row.reply_to_author_id as UserId },
     }),
