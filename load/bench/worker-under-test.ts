@@ -180,7 +180,14 @@ export async function openWorkerUnderTest(parts: {
       await client.end();
     }
     const lengths = Array.from({ length: config.timeline.stride + 1 }, (_, index) => CAP + index);
-    await seedTimelines(signal, { redis, timelines, keys, tenant: TENANT, count: parts.timelines, lengths });
+    await seedTimelines(signal, {
+      redis,
+      timelines: sets.timelines,
+      keys,
+      tenant: TENANT,
+      count: parts.timelines,
+      lengths,
+    });
   } catch (error) {
     await close();
     throw error;

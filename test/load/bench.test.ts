@@ -246,8 +246,11 @@ describe('a tiny run', () => {
   it(
     'that is interrupted takes its servers and folders with it, and has no result',
     async () => {
+      let interrupted = false;
       const { lines, status, left, stderr } = await run(['isolation', '--size', '20'], (said, child) => {
-        if (said.includes('making a large author')) child.kill('SIGINT');
+        // A second one would end it at once.
+        if (interrupted || !said.includes('making a large author')) return;
+        interrupted = child.kill('SIGINT');
       });
       expect(lines).toEqual(['']);
       expect(stderr).toContain('stopped by SIGINT');
