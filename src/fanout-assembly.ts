@@ -142,6 +142,8 @@ export function assembleFanout(parts: {
         lane: LANE,
         prefix: config.fanout.queuePrefix,
         concurrency: config.fanout.concurrency,
+        // Over before the row's lease is, so that it never holds up who may take the row.
+        lockMs: config.fanout.leaseMs / 2,
         drainMs: config.drainTimeoutMs,
         process: async (signal, hint) => void (await deliver(signal, hint)),
         clock,
