@@ -227,9 +227,7 @@ describe('the fan-out relay', () => {
     expect(await relay.runOnce(soon())).toBe(false);
     expect(await relay.runOnce(soon())).toBe(false);
     // A nudge waits some milliseconds for others, whatever the rounds do meanwhile.
-    await eventually(() =>
-      expect([...results].sort()).toEqual(['nudge failed 1', 'round failed 1', 'round failed 1']),
-    );
+    await eventually(() => expect([...results].sort()).toEqual(['nudge failed 1', 'round failed 1', 'round failed 1']));
     away = false;
     await relay.runOnce(soon());
     expect(await queueStage.queue.countWaiting(soon())).toBe(1);
