@@ -24,6 +24,7 @@ import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts'
 import { type Cache, createCache } from './store/redis/client.ts';
 import { createAuthorFacts, createPostFacts, createRelationFacts } from './store/redis/facts.ts';
 import { createKeys } from './store/redis/keys.ts';
+import { type Lineage, readLineages } from './store/redis/lineage.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
 import type { PostId, UserId } from './timeline/ids.ts';
 import type { Post } from './timeline/post.ts';
@@ -39,6 +40,7 @@ export interface CacheAssembly {
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
+  readonly loadLineages: (signal: AbortSignal) => Promise<readonly Lineage[]>;
   /** Ends what goes on behind readers. The connections are to be closed after it. */
   stop(): Promise<void>;
 }
@@ -195,6 +197,7 @@ export function assembleCache(parts: {
     },
     forceRebuild: createForcedRebuild({ timelines, rebuild }),
     afterChange: createAfterChange({ forget, entries, follows }),
+    loadLineages: (signal) => readLineages(cache, signal),
     stop: () => rebuild.stop(REBUILDS_END_WAIT_MS),
   };
 }

@@ -4,10 +4,12 @@ import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { createFanoutQueue } from './queue/fanout-queue.ts';
 import { startFanoutWorker } from './queue/fanout-worker.ts';
+import { createFailoverWatch } from './repair/failover.ts';
 import { createRetention } from './repair/retention.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
 import type { Runtime } from './runtime.ts';
 import type { Database } from './store/postgres/client.ts';
+import { noticeLineages, rerunBatch } from './store/postgres/failovers.ts';
 import * as jobs from './store/postgres/fanout-jobs.ts';
 import * as outbox from './store/postgres/outbox.ts';
 import { createDeliver } from './write/fanout-deliver.ts';
@@ -31,6 +33,9 @@ const LANE = 'small';
 const ROUND_MAX_MS = 30_000;
 const RETENTION_EVERY_MS = 30_000;
 const NOTICE_EVERY_MS = 2_000;
+const FAILOVER_LOOK_EVERY_MS = 1_000;
+/** Longer than a process may speak to a server after that was demoted: its next command is refused, and its next connection leads to the new one. */
+const FAILOVER_SETTLE_MS = 15_000;
 
 export function assembleFanout(parts: {
   readonly config: Config;
@@ -127,6 +132,27 @@ export function assembleFanout(parts: {
     startRelay() {
       every('fan-out relay', config.fanout.relayEveryMs, (signal) => relay.runOnce(signal));
       every('outbox relay', config.fanout.relayEveryMs, relayEvents);
+      every(
+        'failover watch',
+        FAILOVER_LOOK_EVERY_MS,
+        createFailoverWatch({
+          loadLineages: cache.loadLineages,
+          noticeLineages: (signal, input) => noticeLineages(relayDatabase, signal, input),
+          rerunBatch: (signal, most) => rerunBatch(relayDatabase, signal, most),
+          monotonicMs,
+          settleMs: FAILOVER_SETTLE_MS,
+          events: {
+            failedOver(servers) {
+              metrics.cacheFailedOver(servers);
+              log.warn(
+                { servers },
+                'another server took over the cache; the jobs and events of the last minutes run again',
+              );
+            },
+            runAgain: (what) => metrics.ranAgain(what),
+          },
+        }),
+      );
       every(
         'retention',
         RETENTION_EVERY_MS,
