@@ -145,7 +145,7 @@ export function createDeliver(parts: DeliverParts): Deliver {
       const plan = planFanout(await parts.loadSubject(signal, { tenant, author, postId }));
       if (plan.kind === 'nothing') return finish(signal, run, 'nothing');
       if (plan.kind === 'author_only') {
-        const pushed = await push(signal, run, [author]);
+        const pushed = await push(signal, run, [author], false);
         if (pushed.failed.length > 0) throw new PageIncomplete(pushed);
         return finish(signal, run, 'author_only');
       }
@@ -157,7 +157,8 @@ export function createDeliver(parts: DeliverParts): Deliver {
 
       const viewers = [...own, ...followers];
       own = [];
-      const pushed = await push(signal, run, viewers);
+      // After a page that did not go through, the run is to be repeated in any case: those on the pages after it must not wait for what is lost.
+      const pushed = await push(signal, run, viewers, incomplete !== undefined);
       if (pushed.failed.length > 0) {
         incomplete ??= pushed;
         // Nothing at all went through: Redis is away, and further pages would fare no better.
@@ -179,10 +180,10 @@ export function createDeliver(parts: DeliverParts): Deliver {
     throw new Error(`a fan-out had more than ${PAGES_MAX} pages`);
   }
 
-  async function push(signal: AbortSignal, run: Run, viewers: readonly UserId[]): Promise<Pushed> {
+  async function push(signal: AbortSignal, run: Run, viewers: readonly UserId[], once: boolean): Promise<Pushed> {
     const { tenant, postId, lease } = run;
-    const lastResort = lease.attempts >= LAST_RESORT_ATTEMPTS;
-    const pushed = await parts.pushPost(signal, { tenant, postId, viewers, lastResort });
+    const lastResort = !once && lease.attempts >= LAST_RESORT_ATTEMPTS;
+    const pushed = await parts.pushPost(signal, { tenant, postId, viewers, once, lastResort });
     events.delivered({ lane: lease.lane, count: pushed.added, seconds: run.secondsNow() });
     events.skipped({ lane: lease.lane, notResident: pushed.absent, belowFloor: pushed.belowFloor });
     return pushed;

@@ -8,8 +8,8 @@ import { systemClock, systemRandom } from '../../src/runtime.ts';
 import { createDatabase, type Database } from '../../src/store/postgres/client.ts';
 import * as fanoutJobs from '../../src/store/postgres/fanout-jobs.ts';
 import { insertPost } from '../../src/store/postgres/publish.ts';
-import { type Cache, createCache } from '../../src/store/redis/client.ts';
-import { createKeys } from '../../src/store/redis/keys.ts';
+import { type Cache, type CacheOptions, createCache } from '../../src/store/redis/client.ts';
+import { createKeys, type Keys } from '../../src/store/redis/keys.ts';
 import { createTimelines, type Timelines } from '../../src/store/redis/timelines.ts';
 import {
   composePostId,
@@ -40,6 +40,7 @@ export interface FanoutStage {
   readonly rows: TestDatabase;
   readonly database: Database;
   readonly timelines: Timelines;
+  readonly keys: Keys;
   readonly tenant: TenantId;
   readonly events: DeliverEventLog;
   /** Stores the edges and makes the timelines of those who are to be resident, empty and ready. */
@@ -63,6 +64,8 @@ export interface DeliverEventLog {
   readonly ended: string[];
   readonly failed: unknown[];
   readonly retried: number[];
+  /** Pushes that were not confirmed, in each try. */
+  readonly unconfirmed: number[];
   dropped: number;
 }
 
@@ -83,7 +86,8 @@ export function followers(count: number): readonly string[] {
 
 let sequence = 0;
 
-export async function openStage(): Promise<FanoutStage> {
+/** On the shared cache, or on another. */
+export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutStage> {
   const rows = await createTestDatabase();
   const database = createDatabase({
     url: rows.url,
@@ -101,8 +105,10 @@ export async function openStage(): Promise<FanoutStage> {
     commandTimeoutMs: 5_000,
     connectTimeoutMs: 5_000,
     clientFailed: () => undefined,
+    ...of,
   });
-  const timelines = createTimelines(cache, createKeys(256), {
+  const keys = createKeys(256);
+  const timelines = createTimelines(cache, keys, {
     cap: 800,
     stride: 64,
     lifeMs: 600_000,
@@ -110,7 +116,7 @@ export async function openStage(): Promise<FanoutStage> {
   });
   const tenant = parseTenantId(`stage-${randomUUID()}`) as TenantId;
   await eventually(() => timelines.begin(soon(), { tenant, viewer: user('nobody'), token: 'probe' }));
-  const events: DeliverEventLog = { delivered: [], ended: [], failed: [], retried: [], dropped: 0 };
+  const events: DeliverEventLog = { delivered: [], ended: [], failed: [], retried: [], unconfirmed: [], dropped: 0 };
 
   const entries = async (viewer: string): Promise<readonly number[] | undefined> => {
     const of = { tenant, viewer: user(viewer), direction: 'newer', position: 0, count: 1_000 } as const;
@@ -122,6 +128,7 @@ export async function openStage(): Promise<FanoutStage> {
     rows,
     database,
     timelines,
+    keys,
     tenant,
     events,
     async arrange({ author, followers: all, resident }) {
@@ -157,7 +164,7 @@ export async function openStage(): Promise<FanoutStage> {
           drop: (signal, of) => timelines.drop(signal, of),
           random: systemRandom,
           events: {
-            pushesFailed: () => undefined,
+            pushesFailed: (count) => events.unconfirmed.push(count),
             pushesRetried: (count) => events.retried.push(count),
             timelineDropped: () => {
               events.dropped += 1;
