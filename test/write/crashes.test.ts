@@ -164,8 +164,8 @@ describe('a worker', { timeout: TEST_TIMEOUT_MS }, () => {
     },
   );
 
-  it('that slept beyond lock and lease in the middle of a page, while another did its work, adds nothing when it wakes up', async () => {
-    const graph = await arrange(600);
+  it('that slept beyond lock and lease in the middle of the last page, while another did its work, adds nothing when it wakes up', async () => {
+    const graph = await arrange(500);
     const cache = await proxyOf(inject('servers').cacheUrl);
     const env = { ...ENV, FANOUT_FOLLOWER_PAGE: '200' };
     const sleeper = await startRole('worker', database, {
@@ -174,12 +174,12 @@ describe('a worker', { timeout: TEST_TIMEOUT_MS }, () => {
     });
     const barrier = await holdUpdates(database, {
       table: 'fanout_jobs',
-      when: `NEW.follower_cursor = '${graph.all[199]}'`,
+      when: `NEW.follower_cursor = '${graph.all[399]}'`,
     });
     await run('relay');
     const postId = await publish();
     await barrier.reached();
-    const held = cache.holdAfter(Math.floor(bytesOf(graph.all.slice(200, 400)) / 2));
+    const held = cache.holdAfter(Math.floor(bytesOf(graph.all.slice(400)) / 2));
     await barrier.open();
     await held;
     sleeper.freeze();
