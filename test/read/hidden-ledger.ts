@@ -34,6 +34,8 @@ export interface HiddenLedger {
   }): void;
   /** Rises with every call that hides or shows, when it begins and when it ends. */
   readonly changes: () => number;
+  /** Calls that hide or show and have not ended: whether they took effect yet, nobody can say. */
+  readonly underWay: () => number;
 }
 
 interface Entry {
@@ -47,6 +49,7 @@ interface Entry {
 export function createHiddenLedger(strangers: Iterable<readonly [UserId, UserId]>): HiddenLedger {
   const entries = new Map<Hiding, Entry>();
   let changes = 0;
+  let underWay = 0;
   const entryOf = (hiding: Hiding): Entry => {
     const known = entries.get(hiding);
     if (known) return known;
@@ -83,6 +86,7 @@ export function createHiddenLedger(strangers: Iterable<readonly [UserId, UserId]
   return {
     async record({ hides = [], shows = [] }, call) {
       changes += 1;
+      underWay += 1;
       for (const hiding of shows) {
         const entry = entryOf(hiding);
         entry.hiddenSinceMs = undefined;
@@ -100,6 +104,7 @@ export function createHiddenLedger(strangers: Iterable<readonly [UserId, UserId]
         return result;
       } finally {
         changes += 1;
+        underWay -= 1;
         for (const hiding of shows) entryOf(hiding).showing -= 1;
       }
     },
@@ -121,5 +126,6 @@ export function createHiddenLedger(strangers: Iterable<readonly [UserId, UserId]
     },
 
     changes: () => changes,
+    underWay: () => underWay,
   };
 }
