@@ -5,6 +5,7 @@ import { assembleCache, openCache } from './cache-assembly.ts';
 import { configFrom } from './config.ts';
 import { createMetrics } from './metrics/metrics.ts';
 import { systemRuntime } from './runtime.ts';
+import type { ShownClass } from './store/postgres/author-classes.ts';
 import { createDatabase } from './store/postgres/client.ts';
 import { migrate } from './store/postgres/migrate.ts';
 import { KEY_ROLES, type KeyRole } from './store/postgres/tenants.ts';
@@ -19,7 +20,9 @@ const USAGE = `Usage: npm run admin -- <verb> [options]
   revoke-key      --key K
   suspend-author  --tenant T --author A                hides all posts of the author, at once
   restore-author  --tenant T --author A
+  author-class    --tenant T --author A                shows how the author's posts reach followers
   moderate-post   --tenant T --post P --state clear|sensitive|hidden
+  recount-followers --tenant T [--author A | --after A]  counts followers anew from the follows: of one author, or of all (after one)
 The database is the one of DATABASE_URL, the cache the one of REDIS_CACHE_URL: what an author or a post must no longer show is deleted there.`;
 
 /** Bound of one verb. */
@@ -48,12 +51,26 @@ const VERBS: Readonly<
     await administer.restoreAuthor({ tenant: tenantIn(options), signal }, authorIn(options));
     return 'author restored';
   },
+  async 'author-class'(administer, signal, options) {
+    const shown = await administer.showAuthorClass({ tenant: tenantIn(options), signal }, authorIn(options));
+    return shown ? describeClass(shown) : 'class push, never changed; nothing is stored of this author';
+  },
   async 'moderate-post'(administer, signal, options) {
     const post = await administer.moderatePost(
       { tenant: tenantIn(options), signal },
       { postId: postIn(options), state: stateIn(options) },
     );
     return `post ${post.meta.postId} is ${post.meta.moderation}`;
+  },
+  async 'recount-followers'(administer, signal, options) {
+    const { authors, corrected, stoppedAfter } = await administer.recountFollowers(
+      { tenant: tenantIn(options), signal },
+      options['author'] !== undefined
+        ? { author: authorIn(options) }
+        : { after: options['after'] === undefined ? '' : userIn(options, 'after') },
+    );
+    const counted = `${authors} authors counted, ${corrected} put right`;
+    return stoppedAfter === undefined ? counted : `${counted}; there are more: go on with --after ${stoppedAfter}`;
   },
 };
 
@@ -87,6 +104,8 @@ export async function runAdmin(
     pool: 'admin',
     connectionsMax: 2,
     acquireTimeoutMs: DEADLINE_MS,
+    // A recount reads all followers of an author, some millions in a few seconds.
+    statementTimeoutMs: DEADLINE_MS,
     events: {
       clientFailed: (_pool, error) => runtime.log.warn({ err: error }, 'a database connection failed'),
       statementCancelled: () => undefined,
@@ -102,12 +121,23 @@ export async function runAdmin(
   }
 }
 
+function describeClass(shown: ShownClass): string {
+  const { fanoutClass, target, epoch, changedAt, followers, residentFollowers, backfillCursor, backfilled } = shown;
+  const down = fanoutClass === 'both' && target === 'push';
+  return [
+    `class ${fanoutClass}${fanoutClass === 'both' ? `, on the way to ${target}` : ''}, ${changedAt === undefined ? 'never changed' : `since ${changedAt}`}`,
+    `class epoch ${epoch}`,
+    `followers ${followers}, resident at the last large fan-out ${residentFollowers ?? 'not measured'}`,
+    ...(down ? [`backfill ${backfilled ? 'finished' : `at follower "${backfillCursor}"`}`] : []),
+  ].join('\n');
+}
+
 function optionsFrom(args: readonly string[]): Options {
   const text = { type: 'string' } as const;
   try {
     return parseArgs({
       args: [...args],
-      options: { tenant: text, role: text, key: text, author: text, post: text, state: text },
+      options: { tenant: text, role: text, key: text, author: text, post: text, state: text, after: text },
     }).values;
   } catch (error) {
     throw new Error(`${error instanceof Error ? error.message : String(error)}\n${USAGE}`);
@@ -125,7 +155,11 @@ function tenantIn(options: Options): TenantId {
 }
 
 function authorIn(options: Options): UserId {
-  return parseUserId(given(options, 'author')) ?? wrong('author', '1 to 64 characters of [A-Za-z0-9_.~-]');
+  return userIn(options, 'author');
+}
+
+function userIn(options: Options, name: string): UserId {
+  return parseUserId(given(options, name)) ?? wrong(name, '1 to 64 characters of [A-Za-z0-9_.~-]');
 }
 
 function postIn(options: Options): PostId {

@@ -10,8 +10,10 @@ import { createHydrate } from './read/hydrate.ts';
 import type { ReadEvents } from './read/measure.ts';
 import { createPageTokens } from './read/page-token.ts';
 import { createReadPosts } from './read/posts.ts';
+import { createRecountFollowers } from './repair/recount-followers.ts';
 import type { Flows } from './rpc/flows.ts';
 import type { Call, Runtime } from './runtime.ts';
+import * as classes from './store/postgres/author-classes.ts';
 import * as authors from './store/postgres/authors.ts';
 import type { Database, Transaction } from './store/postgres/client.ts';
 import * as counters from './store/postgres/counters.ts';
@@ -31,6 +33,7 @@ import { createImport, type ImportPosts } from './write/import.ts';
 import { createMint } from './write/mint.ts';
 import { createShowOwn } from './write/own-timeline.ts';
 import { createPublish } from './write/publish.ts';
+import { createShowPulled } from './write/pulled-list.ts';
 import { createRelate, type GraphTransaction } from './write/relate.ts';
 import { createFindTargets } from './write/targets.ts';
 
@@ -39,6 +42,9 @@ export interface Assembly {
   readonly administer: Administer;
   readonly importPosts: ImportPosts;
 }
+
+/** Of a walk that recounts all authors of a tenant; leaves the last of them time to end within an operator's verb. */
+const RECOUNT_BUDGET_MS = 20_000;
 
 export function assemble(parts: {
   readonly config: Config;
@@ -84,6 +90,11 @@ export function assemble(parts: {
   });
 
   const { forget } = cache;
+  const recountFollowers = createRecountFollowers({
+    clock,
+    recount: (call, author) => counters.recountFollowers(database, call.signal, { tenant: call.tenant, author }),
+    findNextCounted: (call, after) => counters.findNextCounted(database, call.signal, { tenant: call.tenant, after }),
+  });
   const editing = {
     forget,
     transaction: <Result>(call: Call, work: (verbs: PostTransaction) => Promise<Result>) =>
@@ -105,6 +116,17 @@ export function assemble(parts: {
           random,
           pending: () => metrics.ownTimelinePending(),
         }),
+        showPulled: createShowPulled({
+          push: (signal, post) => cache.lists.push(signal, post),
+          read: (call, { postId, author }) =>
+            Promise.all([cache.loadPosts(call, [postId]), cache.people.loadAuthors(call, [author])]),
+          random,
+          events: {
+            listPending: () => metrics.listPending(),
+            notWarmed: (error) =>
+              log.debug({ err: error }, 'a new post was not brought into the cache; readers load it'),
+          },
+        }),
         nudge: parts.nudge,
         published: (seconds, outcome) => metrics.publishFinished(seconds, outcome),
       }),
@@ -118,6 +140,10 @@ export function assemble(parts: {
         followsMax: config.followsMax,
         forget,
         backfill: cache.backfill,
+        startFollows: (call, input) => graph.startFollows(database, call.signal, { tenant: call.tenant, ...input }),
+        endFollow: (call, pair) => graph.endOneFollow(database, call.signal, pair),
+        loadFollowStates: (call, follower, followees) =>
+          graph.loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees }),
         notForgotten: (error) => log.warn({ err: error }, 'a deletion in the cache is left to the outbox'),
         transaction: (call, work) =>
           database.transaction(call.signal, (transaction) => work(graphVerbs(call, transaction))),
@@ -128,7 +154,6 @@ export function assemble(parts: {
         hydrate,
         events,
         openCandidates: cache.openCandidates,
-        tidy: cache.tidy,
       }),
       posts: createReadPosts({ clock, loadPosts: cache.loadPosts, hydrate, events }),
       authorPosts: createListAuthorPosts({
@@ -152,11 +177,13 @@ export function assemble(parts: {
       random,
       forget,
       moderate,
+      loadShownClass: (call, author) => classes.loadShownClass(database, call.signal, { tenant: call.tenant, author }),
       hasTenant: (call) => tenants.hasTenant(database, call.signal, call.tenant),
       insertTenant: (signal, tenant) => tenants.insertTenant(database, signal, tenant),
       insertApiKey: (signal, key) => tenants.insertApiKey(database, signal, key),
       revokeApiKey: (signal, hash) => tenants.revokeApiKey(database, signal, hash),
       findPostAuthor: (call, postId) => posts.findPostAuthor(database, call.signal, { tenant: call.tenant, postId }),
+      recountFollowers: (call, which) => recountFollowers(call, which, RECOUNT_BUDGET_MS),
       transaction: (call, work) =>
         database.transaction(call.signal, (transaction) => work(authorVerbs(call, transaction))),
     }),
@@ -194,12 +221,7 @@ function authorVerbs(call: Call, transaction: Transaction): AuthorTransaction {
 
 function graphVerbs(call: Call, transaction: Transaction): GraphTransaction {
   return {
-    lockFollows: (input) => graph.lockFollows(transaction, input),
     holdFollows: (pair) => graph.holdFollows(transaction, pair),
-    findBlocked: (input) => graph.findBlocked(transaction, input),
-    findFollows: (input) => graph.findFollows(transaction, input),
-    countFollows: (input) => graph.countFollows(transaction, input),
-    startFollows: (input) => graph.startFollows(transaction, input),
     endFollow: (pair) => graph.endFollow(transaction, pair),
     insertBlock: (pair) => graph.insertBlock(transaction, pair),
     deleteBlock: (pair) => graph.deleteBlock(transaction, pair),

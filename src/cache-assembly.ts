@@ -5,42 +5,55 @@ import { type CachedPeople, createCachedPeople } from './read/cached-people.ts';
 import { createCachedPosts, type LoadPosts } from './read/cached-posts.ts';
 import { createCandidates, type OpenCandidates } from './read/candidates.ts';
 import { createLeaseFill, type LeaseFillEvents } from './read/lease-fill.ts';
+import { createReadPulledEntries } from './read/pulled-entries.ts';
+import { createReadResidentHome } from './read/resident-home.ts';
 import { type ChangeEvent, createAfterChange } from './repair/after-change.ts';
+import { createCleanEnded } from './repair/clean-ended.ts';
+import { createRemoveDead } from './repair/dead-entries.ts';
 import { createFollowEntries } from './repair/follow-entries.ts';
 import { createForcedRebuild, createRebuild, type RebuildOutcome } from './repair/rebuild.ts';
 import type { Call, Runtime } from './runtime.ts';
 import { loadAuthors } from './store/postgres/authors.ts';
 import type { Database } from './store/postgres/client.ts';
+import { loadUncleanedFollows, markFollowsCleaned } from './store/postgres/ended-follows.ts';
+import { loadFollowStates } from './store/postgres/graph.ts';
 import { loadRelations } from './store/postgres/graph-reads.ts';
 import {
   createLoadHomeNewer,
   createLoadHomeOlder,
   findWrittenBy,
-  loadNewestOf,
+  loadListSnapshot,
+  loadNewestPushedOf,
   loadSnapshot,
 } from './store/postgres/home-pages.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
+import { loadNewestOfMany, loadPulledAuthors } from './store/postgres/pulled-authors.ts';
 import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts';
 import { type Cache, createCache } from './store/redis/client.ts';
-import { createAuthorFacts, createPostFacts, createRelationFacts } from './store/redis/facts.ts';
+import { createAuthorFacts, createPostFacts, createPulledFacts, createRelationFacts } from './store/redis/facts.ts';
+import { createReadHomeEntries } from './store/redis/home-entries.ts';
 import { createKeys } from './store/redis/keys.ts';
 import { type Lineage, readLineages } from './store/redis/lineage.ts';
+import { createPulledLists, type PulledLists } from './store/redis/pulled-lists.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
 import type { PostId, UserId } from './timeline/ids.ts';
 import type { Post } from './timeline/post.ts';
+import type { PulledAuthor } from './timeline/pulled.ts';
 import { createForget, type Forget } from './write/forget.ts';
 
 export interface CacheAssembly {
   readonly timelines: Timelines;
+  readonly lists: PulledLists;
   readonly forget: Forget;
   readonly loadPosts: LoadPosts;
   readonly people: CachedPeople;
   readonly openCandidates: OpenCandidates;
-  readonly tidy: (call: Call, viewer: UserId, gone: readonly PostId[]) => void;
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
   readonly loadLineages: (signal: AbortSignal) => Promise<readonly Lineage[]>;
+  /** One batch of ended follows; answers whether there is probably more. */
+  readonly cleanEnded: (signal: AbortSignal) => Promise<boolean>;
   /** Ends what goes on behind readers. The connections are to be closed after it. */
   stop(): Promise<void>;
 }
@@ -48,12 +61,7 @@ export interface CacheAssembly {
 /** Life of immutable values, in milliseconds: they take room until the server wants it for others. */
 const IMMUTABLE_LIFE_MS = 7 * 86_400_000;
 /** Life of a reader's right to store: longer than a load may take. */
-const TOKEN_LIFE_MS = 3_000;
-/** New follows of one call that are backfilled one by one; for more the timeline is dropped, and rebuilt once when it is read. */
-const BACKFILLS_MAX = 8;
-/** Tidying calls under way at once; what is beyond is left to the next reader. */
-const TIDYING_MAX = 64;
-const TIDY_TIMEOUT_MS = 1_000;
+export const TOKEN_LIFE_MS = 3_000;
 /** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
 const REBUILDS_END_WAIT_MS = 1_000;
 
@@ -80,10 +88,13 @@ export function assembleCache(parts: {
   const keys = createKeys(config.timeline.shards);
   const newToken = (): string => random.bytes(9).toString('base64url');
 
-  const timelines = createTimelines(cache, keys, { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs });
+  const sets = { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs };
+  const timelines = createTimelines(cache, keys, sets);
+  const lists = createPulledLists(cache, keys, sets);
   const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs: TOKEN_LIFE_MS, random: () => random.fraction() };
   const postFacts = createPostFacts(cache, keys, factOptions);
   const authorFacts = createAuthorFacts(cache, keys, factOptions);
+  const pulledFacts = createPulledFacts(cache, keys, { ...factOptions, lifeMs: config.pulled.lifeMs });
   const relationFacts = createRelationFacts(cache, keys, factOptions);
   const fillEvents = (layer: 'post' | 'author' | 'relation'): LeaseFillEvents => ({
     lookedUp: (result) => metrics.cacheRead(layer, result),
@@ -92,8 +103,8 @@ export function assembleCache(parts: {
 
   const relationsNow = (call: Call, viewer: UserId, authors: readonly UserId[]) =>
     loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors });
-  const follows = async (call: Call, viewer: UserId, author: UserId): Promise<boolean> =>
-    (await relationsNow(call, viewer, [author])).get(author)?.follows ?? false;
+  const followStates = (call: Call, follower: UserId, followees: readonly UserId[]) =>
+    loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees });
 
   const people = createCachedPeople({
     fillRelations: createLeaseFill({ facts: relationFacts, newToken, events: fillEvents('relation') }),
@@ -121,83 +132,121 @@ export function assembleCache(parts: {
     },
   });
 
-  const rebuild = createRebuild({
-    clock,
-    timelines,
-    newToken,
-    loadSnapshot: (signal, { tenant, viewer }) => loadSnapshot(database, signal, { tenant, viewer, cap }),
-    leaseMs: config.rebuild.leaseMs,
-    concurrencyMax: config.rebuild.concurrencyMax,
+  const rebuilding = { clock, newToken, ...config.rebuild };
+  const rebuild = createRebuild<{ readonly viewer: UserId }>({
+    ...rebuilding,
+    sets: timelines,
+    nameOf: ({ viewer }) => viewer,
+    loadSnapshot: (signal, of) => loadSnapshot(database, signal, { ...of, cap }),
     events: {
-      rebuilt: (event) => metrics.timelineRebuilt(event),
+      rebuilt: (event) => metrics.rebuilt({ what: 'timeline', ...event }),
       joined: () => metrics.singleFlightJoined('rebuild'),
       failed: (error) => log.warn({ err: error }, 'a timeline could not be rebuilt; the next reader tries again'),
     },
   });
+  const rebuildList = createRebuild<PulledAuthor>({
+    ...rebuilding,
+    sets: lists,
+    nameOf: ({ author, epoch }) => `${author}:${epoch}`,
+    loadSnapshot: (signal, { tenant, author }) => loadListSnapshot(database, signal, { tenant, author, cap }),
+    events: {
+      rebuilt: (event) => metrics.rebuilt({ what: 'list', ...event }),
+      joined: () => metrics.singleFlightJoined('list_rebuild'),
+      failed: (error) => log.warn({ err: error }, 'a list could not be rebuilt; the next reader tries again'),
+    },
+  });
   const entries = createFollowEntries({
     timelines,
+    clock,
     cap,
     stride,
-    follows,
+    follows: async (call, viewer, author) => (await followStates(call, viewer, [author])).get(author)?.active ?? false,
     loadRelation: async (call, viewer, author) => (await people.loadRelations(call, viewer, [author])).get(author),
-    loadNewestOf: (call, query) => loadNewestOf(database, call.signal, { tenant: call.tenant, ...query }),
+    loadNewestPushedOf: (call, query) => loadNewestPushedOf(database, call.signal, { tenant: call.tenant, ...query }),
     findWrittenBy: (call, author, postIds) =>
       findWrittenBy(database, call.signal, { tenant: call.tenant, author, postIds }),
-    events: {
-      backfilled: (count) => metrics.backfilled(count),
-      cleanedUp: (count) => metrics.entriesCleaned('unfollowed', count),
-    },
+    events: metrics,
   });
   const forget = createForget({
     posts: postFacts,
     authors: authorFacts,
     relations: relationFacts,
+    pulled: pulledFacts,
     events: { forgotten: (outcome) => metrics.forgotten(outcome) },
   });
 
-  let tidying = 0;
+  const forceRebuild = createForcedRebuild({ sets: timelines, rebuild });
   return {
     timelines,
+    lists,
     forget,
     loadPosts,
     people,
     openCandidates: createCandidates({
-      timelines,
+      readResident: createReadResidentHome({
+        readEntries: createReadHomeEntries(cache, keys, { ...sets, tokenLifeMs: TOKEN_LIFE_MS }),
+        pulledFacts,
+        loadPulled: (call, viewer) => loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer }),
+        newToken,
+        rebuild: async (call, viewer) => forReader(await rebuild(call, { viewer }, 'absent')),
+        waitMs: config.rebuild.waitMs,
+        events: {
+          timelineRead: (state) => metrics.cacheRead('timeline', state),
+          pulledRead: (result) => metrics.cacheRead('pulled', result),
+          pulledFilled: (outcome) => metrics.leaseFilled(outcome),
+        },
+      }),
+      readPulled: createReadPulledEntries({
+        lists,
+        rebuild: async (call, list) => forReader(await rebuildList(call, list, 'absent')),
+        loadNewestOfMany: (call, query) => loadNewestOfMany(database, call.signal, { tenant: call.tenant, ...query }),
+        listsMax: config.pulled.listsMax,
+        events: {
+          listRead: (state) => metrics.cacheRead('list', state),
+          queried: (why) => metrics.pulledQueried(why),
+        },
+      }),
       loadPosts,
       loadOlder: createLoadHomeOlder(database),
       loadNewer: createLoadHomeNewer(database),
-      async rebuild(call, viewer) {
-        const outcome = await rebuild(call, viewer, 'absent');
-        if (outcome === 'busy') return 'busy';
-        return outcome === 'overloaded' || outcome === 'failed' ? 'refused' : 'done';
-      },
-      waitMs: config.rebuild.waitMs,
-      events: { timelineRead: (state) => metrics.cacheRead('timeline', state) },
+      removeDead: createRemoveDead({
+        timelines,
+        lists,
+        events: {
+          removed: (count) => metrics.deadEntriesRemoved(count),
+          leftThere: (error) => log.debug({ err: error }, 'dead entries were left to the next reader'),
+        },
+      }),
+      events: { pulledAuthors: (count) => metrics.pulledAuthors(count) },
     }),
-    tidy(call, viewer, gone) {
-      if (tidying >= TIDYING_MAX) return;
-      tidying += 1;
-      timelines
-        .removeEntries(AbortSignal.timeout(TIDY_TIMEOUT_MS), { tenant: call.tenant, viewer, postIds: gone })
-        .then(() => metrics.entriesCleaned('gone', gone.length))
-        .catch((error: unknown) => log.debug({ err: error }, 'dead entries were left to the next reader'))
-        .finally(() => {
-          tidying -= 1;
-        });
-    },
     async backfill(call, follower, followees) {
       try {
-        if (followees.length > BACKFILLS_MAX)
-          return await timelines.drop(call.signal, { tenant: call.tenant, viewer: follower });
-        for (const followee of followees) await entries.backfill(call, follower, followee);
+        await entries.begun(call, follower, followees);
       } catch (error) {
         if (call.signal.aborted) throw error;
         log.warn({ err: error }, 'a new follow was not backfilled; the outbox does it again');
       }
     },
-    forceRebuild: createForcedRebuild({ timelines, rebuild }),
-    afterChange: createAfterChange({ forget, entries, follows }),
+    forceRebuild: (call, viewer) => forceRebuild(call, { viewer }),
+    afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
     loadLineages: (signal) => readLineages(cache, signal),
-    stop: () => rebuild.stop(REBUILDS_END_WAIT_MS),
+    cleanEnded: createCleanEnded({
+      loadUncleaned: (signal, query) => loadUncleanedFollows(database, signal, query),
+      cleanUp: entries.cleanUp,
+      markCleaned: (signal, follows) => markFollowsCleaned(database, signal, follows),
+      // A page of followers may be read up to a lease before its push begins, which may take a lease itself.
+      settledMs: 2 * Math.max(config.fanout.leaseMs, config.rebuild.leaseMs),
+      failed: (error, count) =>
+        log.warn({ err: error, count }, 'ended follows were not cleaned up; a later round does it'),
+    }),
+    async stop() {
+      await Promise.all([rebuild.stop(REBUILDS_END_WAIT_MS), rebuildList.stop(REBUILDS_END_WAIT_MS)]);
+    },
   };
+}
+
+/** What a reader makes of a rebuild: look again, wait, or do without. */
+function forReader(outcome: RebuildOutcome): 'done' | 'busy' | 'refused' {
+  if (outcome === 'busy') return 'busy';
+  return outcome === 'overloaded' || outcome === 'failed' ? 'refused' : 'done';
 }

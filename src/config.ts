@@ -57,11 +57,16 @@ const environment = z.object({
   REBUILD_LEASE_MS: milliseconds(100, 60_000, 5_000),
   REBUILD_WAIT_MS: milliseconds(0, 10_000, 250),
   REBUILDS_MAX: count(1, 1_000, 8),
+  PULLED_LIFE_MS: milliseconds(100, 3_600_000, 300_000),
+  PULLED_LISTS_MAX: count(0, 5_000, 500),
   QUEUE_PREFIX: keyPrefix.default('tributary'),
   FANOUT_FOLLOWER_PAGE: count(1, 10_000, 2_000),
   FANOUT_CONCURRENCY: count(1, 1_000, 4),
   FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),
   RELAY_EVERY_MS: milliseconds(10, 60_000, 500),
+  AUTHOR_PULL_UP: count(2, 1_000_000_000, 100_000),
+  AUTHOR_PULL_DOWN: count(1, 1_000_000_000, 80_000),
+  AUTHOR_CLASS_EVERY_MS: milliseconds(10, 600_000, 10_000),
   LOG_LEVEL: z.enum(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent']).default('info'),
 });
 
@@ -124,8 +129,14 @@ export interface Config {
     readonly leaseMs: number;
     /** How long a reader waits for another's rebuild before it is served a page marked PARTIAL. */
     readonly waitMs: number;
-    /** Rebuilds of one process at once: they are what Postgres must be protected from. */
+    /** Rebuilds of one process at once, of timelines and of lists each: they are what Postgres must be protected from. */
     readonly concurrencyMax: number;
+  };
+  readonly pulled: {
+    /** Longest time for which a reader may not know that an author began to be pulled. */
+    readonly lifeMs: number;
+    /** Lists of pulled authors that one page reads from the cache; what is beyond comes from Postgres in one query. */
+    readonly listsMax: number;
   };
   readonly fanout: {
     /** Before the names of all keys in the queue Redis; services that share one take different ones. */
@@ -138,6 +149,13 @@ export interface Config {
     readonly leaseMs: number;
     /** Pause between two looks at the outbox, where nobody nudges. */
     readonly relayEveryMs: number;
+  };
+  readonly classes: {
+    /** Followers from which an author's posts are pulled, and down to which they stay pulled. */
+    readonly pullUp: number;
+    readonly pullDown: number;
+    /** Pause between two looks at who must change. */
+    readonly everyMs: number;
   };
   readonly logLevel: string;
 }
@@ -156,6 +174,8 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
   ) {
     throw new Error('Configuration is wrong:\n  a default deadline is above its maximum');
   }
+  if (value.AUTHOR_PULL_DOWN >= value.AUTHOR_PULL_UP)
+    throw new Error('Configuration is wrong:\n  AUTHOR_PULL_DOWN is not below AUTHOR_PULL_UP');
   return Object.freeze({
     role: value.TRIBUTARY_ROLE,
     databaseUrl: value.DATABASE_URL,
@@ -204,12 +224,21 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       waitMs: value.REBUILD_WAIT_MS,
       concurrencyMax: value.REBUILDS_MAX,
     }),
+    pulled: Object.freeze({
+      lifeMs: value.PULLED_LIFE_MS,
+      listsMax: value.PULLED_LISTS_MAX,
+    }),
     fanout: Object.freeze({
       queuePrefix: value.QUEUE_PREFIX,
       followerPage: value.FANOUT_FOLLOWER_PAGE,
       concurrency: value.FANOUT_CONCURRENCY,
       leaseMs: value.FANOUT_LEASE_MS,
       relayEveryMs: value.RELAY_EVERY_MS,
+    }),
+    classes: Object.freeze({
+      pullUp: value.AUTHOR_PULL_UP,
+      pullDown: value.AUTHOR_PULL_DOWN,
+      everyMs: value.AUTHOR_CLASS_EVERY_MS,
     }),
     logLevel: value.LOG_LEVEL,
   });

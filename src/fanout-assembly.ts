@@ -16,6 +16,7 @@ import { createDeliver } from './write/fanout-deliver.ts';
 import { createFanoutRelay, type FanoutRelay } from './write/fanout-relay.ts';
 import { createOutboxRelay } from './write/outbox-relay.ts';
 import { createPushPost } from './write/push-post.ts';
+import { createPushToList } from './write/push-to-list.ts';
 
 export interface FanoutAssembly {
   /** Hints at a job that was just committed; never waited for. */
@@ -105,6 +106,12 @@ export function assembleFanout(parts: {
     pushPost: createPushPost({
       push: (signal, post) => cache.timelines.push(signal, post),
       drop: (signal, of) => cache.timelines.drop(signal, of),
+      random,
+      events: metrics,
+    }),
+    pushToList: createPushToList({
+      push: (signal, post) => cache.lists.push(signal, post),
+      drop: (signal, of) => cache.lists.drop(signal, of),
       random,
       events: metrics,
     }),

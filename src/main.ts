@@ -2,13 +2,14 @@
  * Composition root: configuration → stores → flows → roles, started and stopped in order. Run as a program it serves one role until it is told
  * to stop, or with `admin <verb>` does one thing and ends.
  *
- * Roles: `api` answers calls; `relay` moves the outboxes (fan-out jobs to the queue, events to the cache); `worker` delivers fan-out and folds counters;
+ * Roles: `api` answers calls; `relay` moves the outboxes (fan-out jobs to the queue, events to the cache) and changes authors' classes; `worker` delivers fan-out and folds counters;
  * `all` is all of them in one process. Each role answers /livez, /readyz and /metrics.
  */
 import { pathToFileURL } from 'node:url';
 import { runAdmin } from './admin.ts';
 import { assemble } from './assembly.ts';
 import { assembleCache, openCache } from './cache-assembly.ts';
+import { assembleClasses } from './class-assembly.ts';
 import { type Config, configFrom, redacted } from './config.ts';
 import { createReadiness } from './degradation/readiness.ts';
 import { assembleFanout } from './fanout-assembly.ts';
@@ -48,6 +49,7 @@ const CACHE_CHECK_TIMEOUT_MS = 3_000;
 const KEY_CONNECTIONS = 2;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
+const CLEAN_ENDED_EVERY_MS = 2_000;
 
 /** Starts the roles that the configuration names, over a migrated database. Throws where a port cannot be had. */
 export async function startService(config: Config, runtime: Runtime): Promise<Service> {
@@ -87,6 +89,14 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round.
   const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache });
   const fanout = assembleFanout({ config, runtime, metrics, database: upkeep, relayDatabase, cache: cachedForWorkers });
+  const classes = assembleClasses({
+    config,
+    runtime,
+    metrics,
+    database: upkeep,
+    relayDatabase,
+    cache: cachedForWorkers,
+  });
   const assembly = assemble({ config, runtime, metrics, database: requests, cache: cached, nudge: fanout.nudge });
   const { flows, administer, importPosts } = assembly;
   const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
@@ -105,7 +115,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     stopping ??= (async () => {
       await frontDoor.stop();
       readiness.stop();
-      await Promise.all([fanout.stop(), ...background.map((rounds) => rounds.stop())]);
+      await Promise.all([fanout.stop(), classes.stop(), ...background.map((rounds) => rounds.stop())]);
       await Promise.all([cached.stop(), cachedForWorkers.stop()]);
       await Promise.all([
         ...[requests, keys, probes, upkeep, relayDatabase].map((database) => database.close()),
@@ -120,7 +130,10 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     await readiness.start();
     await warnAboutCache(cache, config, runtime);
     const ports = await frontDoor.start();
-    if (config.role === 'relay' || config.role === 'all') fanout.startRelay();
+    if (config.role === 'relay' || config.role === 'all') {
+      fanout.startRelay();
+      classes.startRelay();
+    }
     if (config.role === 'worker' || config.role === 'all') {
       fanout.startWorker();
       const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
@@ -131,6 +144,10 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
         expirePublishRequests: (signal, input) => expirePublishRequests(upkeep, signal, input),
       });
       background.push(startRounds({ ...rounds, name: 'fold-counters', everyMs: FOLD_EVERY_MS, runOnce: foldCounters }));
+      const { cleanEnded } = cachedForWorkers;
+      background.push(
+        startRounds({ ...rounds, name: 'clean-ended', everyMs: CLEAN_ENDED_EVERY_MS, runOnce: cleanEnded }),
+      );
       background.push(startRounds({ ...rounds, name: 'clean-up', everyMs: CLEAN_UP_EVERY_MS, runOnce: cleanUp }));
     }
     log.info({ config: redacted(config), ...ports }, 'serving');

@@ -2,11 +2,14 @@
 import { Counter, Histogram, type Registry } from 'prom-client';
 import { CALL_SECONDS } from './buckets.ts';
 
-/** What is cached: home timelines, facts of posts, authors and relations, bodies of posts, profiles of authors. */
-export type CacheLayer = 'timeline' | 'post' | 'author' | 'relation' | 'body' | 'profile';
+/** What is cached: home timelines, lists of pulled authors, who of a viewer's follows is pulled, facts of posts, authors and relations, bodies of posts, profiles of authors. */
+export type CacheLayer = 'timeline' | 'list' | 'pulled' | 'post' | 'author' | 'relation' | 'body' | 'profile';
+
+/** Bounds around none, an ordinary viewer, the bound of lists, and all that a viewer may follow. */
+const PULLED_AUTHORS = [0, 10, 100, 500, 5_000];
 
 export interface CacheMetrics {
-  /** `result`: hit, miss, loading (somebody else fills it), corrupt, error; for timelines ready, absent, building, error. */
+  /** `result`: hit, miss, loading (somebody else fills it), corrupt, error; for timelines and lists ready, absent, building, error. */
   cacheRead(layer: CacheLayer, result: string): void;
   /** `won`: stored. `voided`: a change took the right to store away. `failed`: Redis did not answer. */
   leaseFilled(outcome: 'won' | 'voided' | 'failed'): void;
@@ -15,12 +18,27 @@ export interface CacheMetrics {
   /** Deletions after a change, by whether Redis confirmed them. */
   forgotten(outcome: 'confirmed' | 'failed'): void;
   cacheClientError(): void;
-  timelineRebuilt(rebuild: { readonly reason: string; readonly outcome: string; readonly seconds: number }): void;
+  rebuilt(rebuild: {
+    readonly what: 'timeline' | 'list';
+    readonly reason: string;
+    readonly outcome: string;
+    readonly seconds: number;
+  }): void;
+  /** Candidates of a home page were fetched with so many pulled authors. */
+  pulledAuthors(count: number): void;
+  /** Posts of pulled authors were read from Postgres, for authors beyond the bound of lists (`beyond`) or for lists that were not there (`not_ready`). */
+  pulledQueried(why: 'beyond' | 'not_ready'): void;
   /** A caller waited for work that another had begun. */
-  singleFlightJoined(what: 'rebuild'): void;
-  backfilled(entries: number): void;
-  /** Entries taken out of timelines: of an author no longer followed, or of a post that is gone. */
-  entriesCleaned(why: 'unfollowed' | 'gone', entries: number): void;
+  singleFlightJoined(what: 'rebuild' | 'list_rebuild'): void;
+  /** What a change of a follow did to a timeline. `entries`: brought in by a backfill, taken out by a clean-up. */
+  followEntriesChanged(work: {
+    readonly work: 'backfill' | 'clean_up' | 'drop';
+    readonly outcome: string;
+    readonly entries: number;
+    readonly seconds: number;
+  }): void;
+  /** Entries taken out of timelines and lists because their posts are gone. */
+  deadEntriesRemoved(entries: number): void;
   /** Servers that took over from one that had been seen before. */
   cacheFailedOver(servers: number): void;
   /** Opened anew after a failover. */
@@ -51,14 +69,32 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
   const clientErrors = counter('tributary_cache_client_errors_total', 'Errors of the connection to the cache.');
   const rebuilds = new Histogram({
     name: 'tributary_rebuild_seconds',
-    help: 'Time of rebuilding a timeline from Postgres, by reason and outcome.',
-    labelNames: ['reason', 'outcome'],
+    help: 'Time of rebuilding a timeline, or the list of a pulled author, from Postgres, by reason and outcome.',
+    labelNames: ['what', 'reason', 'outcome'],
     buckets: CALL_SECONDS,
     registers,
   });
+  const pulled = new Histogram({
+    name: 'tributary_pulled_authors',
+    help: 'Pulled authors whose posts were merged in for one fetch of home candidates.',
+    buckets: PULLED_AUTHORS,
+    registers,
+  });
+  const queried = counter(
+    'tributary_pulled_queries_total',
+    'Queries for posts of pulled authors that no list gave, by why.',
+    ['why'],
+  );
   const joins = counter('tributary_single_flight_joins_total', 'Callers who waited for work that another had begun.', [
     'what',
   ]);
+  const followWork = new Histogram({
+    name: 'tributary_follow_entries_seconds',
+    help: 'Time of bringing entries in after a follow or taking them out after its end, by work (backfill, clean_up, drop) and outcome.',
+    labelNames: ['work', 'outcome'],
+    buckets: CALL_SECONDS,
+    registers,
+  });
   const backfilled = counter('tributary_backfilled_entries_total', 'Entries brought into timelines by new follows.');
   const cleaned = counter('tributary_cleaned_entries_total', 'Entries taken out of timelines, by why.', ['why']);
   const failovers = counter('tributary_cache_failovers_total', 'Servers of the cache that took over from another.');
@@ -71,10 +107,16 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
     cacheStoreFailed: (layer) => unstored.inc({ layer }),
     forgotten: (outcome) => forgotten.inc({ outcome }),
     cacheClientError: () => clientErrors.inc(),
-    timelineRebuilt: ({ reason, outcome, seconds }) => rebuilds.observe({ reason, outcome }, seconds),
+    rebuilt: ({ what, reason, outcome, seconds }) => rebuilds.observe({ what, reason, outcome }, seconds),
+    pulledAuthors: (count) => pulled.observe(count),
+    pulledQueried: (why) => queried.inc({ why }),
     singleFlightJoined: (what) => joins.inc({ what }),
-    backfilled: (entries) => backfilled.inc(entries),
-    entriesCleaned: (why, entries) => cleaned.inc({ why }, entries),
+    followEntriesChanged({ work, outcome, entries, seconds }) {
+      followWork.observe({ work, outcome }, seconds);
+      if (work === 'backfill') backfilled.inc(entries);
+      if (work === 'clean_up') cleaned.inc({ why: 'unfollowed' }, entries);
+    },
+    deadEntriesRemoved: (entries) => cleaned.inc({ why: 'gone' }, entries),
     cacheFailedOver: (servers) => failovers.inc(servers),
     ranAgain({ jobs, events }) {
       if (jobs > 0) again.inc({ what: 'jobs' }, jobs);

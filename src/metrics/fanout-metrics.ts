@@ -5,8 +5,8 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { LANES, type Lane } from '../timeline/lanes.ts';
 
-/** How a run of a fan-out job ended; the first three finish the job. */
-export type FanoutOutcome = 'delivered' | 'author_only' | 'nothing' | 'failed' | 'lost' | 'not_held';
+/** How a run of a fan-out job ended; the first four finish the job. */
+export type FanoutOutcome = 'delivered' | 'author_only' | 'pulled' | 'nothing' | 'failed' | 'lost' | 'not_held';
 
 export interface FanoutMetrics {
   /** Timelines that took a post, all of them `seconds` after it was published. */
@@ -26,7 +26,8 @@ export interface FanoutMetrics {
   /** What stood open when the relay last looked; lanes that are not named have nothing open. */
   fanoutOpen(figures: readonly { readonly lane: Lane; readonly open: number; readonly oldestSeconds: number }[]): void;
   queueFault(fault: 'connection' | 'hint_failed' | 'hint_unreadable' | 'worker_replaced' | 'eviction_possible'): void;
-  outboxHandled(event: { readonly kind: string; readonly outcome: 'done' | 'failed' }): void;
+  /** `seconds`: from the change that it tells of. */
+  outboxHandled(event: { readonly kind: string; readonly outcome: 'done' | 'failed'; readonly seconds: number }): void;
   outboxLag(seconds: number): void;
   ownTimelinePending(): void;
 }
@@ -81,6 +82,13 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     'kind',
     'outcome',
   ]);
+  const eventSeconds = new Histogram({
+    name: 'tributary_outbox_event_seconds',
+    help: 'Time from a change to the end of what its outbox event asks for, for handled events, by kind.',
+    labelNames: ['kind'],
+    buckets: FRESHNESS_SECONDS,
+    registers,
+  });
   const pending = counter(
     'tributary_own_timeline_pending_total',
     "Publishes answered before the post was in the author's own timeline.",
@@ -116,7 +124,8 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     },
     fanoutJobEnded({ lane, outcome, seconds }) {
       jobs.inc({ lane, outcome });
-      if (outcome === 'delivered' || outcome === 'author_only') jobSeconds.observe({ lane }, seconds);
+      if (outcome === 'delivered' || outcome === 'author_only' || outcome === 'pulled')
+        jobSeconds.observe({ lane }, seconds);
     },
     pushesFailed: (count) => pushes.inc({ what: 'failed' }, count),
     pushesRetried: (count) => pushes.inc({ what: 'retried' }, count),
@@ -130,7 +139,10 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
       }
     },
     queueFault: (fault) => faults.inc({ fault }),
-    outboxHandled: ({ kind, outcome }) => events.inc({ kind, outcome }),
+    outboxHandled({ kind, outcome, seconds }) {
+      events.inc({ kind, outcome });
+      if (outcome === 'done') eventSeconds.observe({ kind }, seconds);
+    },
     outboxLag: (seconds) => lag.set(seconds),
     ownTimelinePending: () => pending.inc(),
   };

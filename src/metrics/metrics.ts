@@ -4,6 +4,7 @@
  */
 import { collectDefaultMetrics, Registry } from 'prom-client';
 import { type CacheMetrics, cacheMetrics } from './cache-metrics.ts';
+import { type ClassMetrics, classMetrics } from './class-metrics.ts';
 import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
 import { type FanoutMetrics, fanoutMetrics } from './fanout-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
@@ -12,7 +13,13 @@ import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
 export type { PoolLoad } from './database-metrics.ts';
 export type { Surface, TokenRejection } from './timeline-metrics.ts';
 
-export interface Metrics extends RpcMetrics, TimelineMetrics, DatabaseMetrics, CacheMetrics, FanoutMetrics {
+export interface Metrics
+  extends RpcMetrics,
+    TimelineMetrics,
+    DatabaseMetrics,
+    CacheMetrics,
+    FanoutMetrics,
+    ClassMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
@@ -27,6 +34,7 @@ export function createMetrics(): Metrics {
     ...databaseMetrics(registry),
     ...cacheMetrics(registry),
     ...fanoutMetrics(registry),
+    ...classMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
 }

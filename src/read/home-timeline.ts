@@ -36,8 +36,6 @@ export interface HomeParts {
   readonly clock: Clock;
   readonly tokens: PageTokens;
   readonly openCandidates: OpenCandidates;
-  /** Takes entries whose posts are gone for good out of the timeline, behind the reader's back. */
-  readonly tidy: (call: Call, viewer: UserId, gone: readonly PostId[]) => void;
   readonly hydrate: Hydrate;
   readonly events: ReadEvents;
 }
@@ -54,8 +52,8 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
     readonly completeness: Completeness;
   }
 
-  function settle(call: Call, viewer: UserId, filled: FilledPage, candidates: Candidates): Filled {
-    if (filled.gone.length > 0) parts.tidy(call, viewer, filled.gone);
+  function settle(filled: FilledPage, candidates: Candidates): Filled {
+    if (filled.gone.length > 0) candidates.tidy(filled.gone);
     return { ...filled, completeness: candidates.partial() ? 'partial' : filled.reduced ? 'reduced' : 'complete' };
   }
 
@@ -80,7 +78,7 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
       parts.hydrate,
       fillEvents(surface),
     );
-    return settle(call, viewer, filled, candidates);
+    return settle(filled, candidates);
   }
 
   function fillEvents(surface: Surface): { entryFiltered(reason: HiddenReason): void; missingEntry(): void } {
@@ -129,7 +127,7 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
         parts.hydrate,
         fillEvents('home_newer'),
       );
-      const filled = settle(call, viewer, examined, candidates);
+      const filled = settle(examined, candidates);
       const next = afterNewer(state, filled);
       const head: NewerPosition = { ...next, after: next.low };
       // Every page looks back, since a walk that chases a busy writer may be long. One that showed nothing goes on from where it got to:

@@ -1,8 +1,10 @@
 /**
  * Owns what follows a change once it is durable: the events of the outbox repeat every deletion in the cache, backfill new follows and clean up after ended ones. Idempotent:
- * what the call did already is done again, what it could not do is done now.
+ * what the call did already is done again, what it could not do is done now. They come late, twice and in any order, so what they do follows from the truth now; an event of a follow that
+ * changed again since leaves it to the event of that later change.
  */
 import type { Call } from '../runtime.ts';
+import type { FollowState } from '../store/postgres/graph.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import { type PostId, parsePostId, parseUserId, type UserId } from '../timeline/ids.ts';
 import type { FollowEntries } from './follow-entries.ts';
@@ -23,14 +25,35 @@ export interface AfterChangeParts {
   ) => Promise<void>;
   readonly entries: FollowEntries;
   /** From Postgres: the truth now. */
-  readonly follows: (call: Call, viewer: UserId, author: UserId) => Promise<boolean>;
+  readonly loadFollowStates: (
+    call: Call,
+    follower: UserId,
+    followees: readonly UserId[],
+  ) => Promise<ReadonlyMap<UserId, FollowState>>;
 }
 
 export function createAfterChange(parts: AfterChangeParts): (call: Call, event: ChangeEvent) => Promise<void> {
-  async function followChanged(call: Call, follower: UserId, followee: UserId): Promise<void> {
-    await parts.forget(call, { relations: [[follower, followee]] });
-    if (await parts.follows(call, follower, followee)) await parts.entries.backfill(call, follower, followee);
-    else await parts.entries.cleanUp(call, follower, followee);
+  async function followsChanged(call: Call, payload: ChangeEvent['payload']): Promise<void> {
+    const follower = userIn(payload, 'followerId');
+    const followees = usersIn(payload, 'followeeIds');
+    const versions = versionsIn(payload, followees.length);
+    const now = await parts.loadFollowStates(call, follower, followees);
+    const begun: UserId[] = [];
+    const ended: UserId[] = [];
+    for (const [at, followee] of followees.entries()) {
+      const state = now.get(followee);
+      const version = versions?.[at];
+      if (!state || (version !== undefined && version < state.version)) continue;
+      (state.active ? begun : ended).push(followee);
+    }
+    const changed = [...begun, ...ended];
+    if (changed.length === 0) return;
+    await parts.forget(call, { relations: changed.map((followee) => [follower, followee] as const) });
+    await parts.entries.begun(call, follower, begun);
+    for (const followee of ended) {
+      // Either the guard was deleted each time, or the follow has begun anew: the next attempt will see.
+      if (!(await parts.entries.cleanUp(call, follower, followee))) throw new Error('a clean-up was not decided');
+    }
   }
 
   return async function afterChange(call, { kind, payload }) {
@@ -43,16 +66,18 @@ export function createAfterChange(parts: AfterChangeParts): (call: Call, event: 
         return parts.forget(call, { posts: [postIn(payload, 'postId')] });
       case 'author_changed':
         return parts.forget(call, { authors: [userIn(payload, 'authorId')] });
-      case 'follows_changed': {
-        const follower = userIn(payload, 'followerId');
-        for (const followee of usersIn(payload, 'followeeIds')) await followChanged(call, follower, followee);
-        return;
-      }
+      case 'follows_changed':
+        return followsChanged(call, payload);
       case 'block_changed': {
         const blocker = userIn(payload, 'blockerId');
         const blocked = userIn(payload, 'blockedId');
-        await followChanged(call, blocker, blocked);
-        return followChanged(call, blocked, blocker);
+        // Follows that a block ended have an event of their own.
+        return parts.forget(call, {
+          relations: [
+            [blocker, blocked],
+            [blocked, blocker],
+          ],
+        });
       }
       case 'mute_changed':
         return parts.forget(call, { relations: [[userIn(payload, 'muterId'), userIn(payload, 'mutedId')]] });
@@ -73,6 +98,15 @@ function userIn(payload: ChangeEvent['payload'], field: string): UserId {
 function usersIn(payload: ChangeEvent['payload'], field: string): readonly UserId[] {
   const value = payload[field];
   return Array.isArray(value) ? value.map((id) => parseUserId(String(id)) ?? unreadable(field)) : unreadable(field);
+}
+
+/** Absent in events that were appended before versions were. */
+function versionsIn(payload: ChangeEvent['payload'], count: number): readonly number[] | undefined {
+  const value = payload['versions'];
+  if (value === undefined) return undefined;
+  if (!Array.isArray(value) || value.length !== count) return unreadable('versions');
+  const versions = value.map(Number);
+  return versions.every((version) => Number.isSafeInteger(version) && version > 0) ? versions : unreadable('versions');
 }
 
 function unreadable(field: string): never {

@@ -1,38 +1,40 @@
 /**
- * Owns the rebuilding of a timeline from Postgres. One rebuild per viewer: single-flight in the process, the token in Redis across processes, a token older than its
- * lease is taken over. Concurrent pushes land in the timeline from `begin` on, and READY is only set while the token is still there; so nothing that was published
+ * Owns the rebuilding of timelines, and of the lists of pulled authors, from Postgres. One rebuild of each at a time: single-flight in the process, the token in Redis across processes, a
+ * token older than its lease is taken over. Concurrent pushes land in it from `begin` on, and READY is only set while the token is still there; so nothing that was published
  * or deleted meanwhile is lost or brought back.
  */
 import { BulkheadRejectedError, bulkhead } from 'cockatiel';
 import { type Call, type Clock, untilAborted } from '../runtime.ts';
 import type { Snapshot } from '../store/postgres/home-pages.ts';
-import type { Timelines } from '../store/redis/timelines.ts';
-import type { TenantId, UserId } from '../timeline/ids.ts';
+import type { EntrySets } from '../store/redis/entry-sets.ts';
+import type { TenantId } from '../timeline/ids.ts';
 
 export const REBUILD_REASONS = ['absent', 'forced', 'warm'] as const;
 export type RebuildReason = (typeof REBUILD_REASONS)[number];
 
 /**
- * `rebuilt`: READY now. `ready`: it was. `busy`: another process rebuilds it. `lost`: the timeline was deleted or taken over meanwhile. `overloaded`: too many rebuilds run
+ * `rebuilt`: READY now. `ready`: it was. `busy`: another process rebuilds it. `lost`: it was deleted or taken over meanwhile. `overloaded`: too many rebuilds run
  * here. `failed`: Redis or Postgres did not do it; the next reader tries again.
  */
 export const REBUILD_OUTCOMES = ['rebuilt', 'ready', 'busy', 'lost', 'overloaded', 'failed'] as const;
 export type RebuildOutcome = (typeof REBUILD_OUTCOMES)[number];
 
-export type Rebuild = (call: Call, viewer: UserId, reason: RebuildReason) => Promise<RebuildOutcome>;
+/** `Id` says which timeline or list of the call's tenant. */
+export type Rebuild<Id> = (call: Call, id: Id, reason: RebuildReason) => Promise<RebuildOutcome>;
 
-export interface StoppableRebuild extends Rebuild {
+export interface StoppableRebuild<Id> extends Rebuild<Id> {
   /** Lets what runs end within `waitMs`, then ends it. One that is left half done keeps others from rebuilding until its lease is over. */
   stop(waitMs: number): Promise<void>;
 }
 
-export interface RebuildParts {
+type Of<Id> = Id & { readonly tenant: TenantId };
+
+export interface RebuildParts<Id> {
   readonly clock: Clock;
-  readonly timelines: Timelines;
-  readonly loadSnapshot: (
-    signal: AbortSignal,
-    query: { readonly tenant: TenantId; readonly viewer: UserId },
-  ) => Promise<Snapshot>;
+  readonly sets: EntrySets<Of<Id>>;
+  /** A name that no other of the tenant has. */
+  readonly nameOf: (id: Id) => string;
+  readonly loadSnapshot: (signal: AbortSignal, of: Of<Id>) => Promise<Snapshot>;
   readonly newToken: () => string;
   /** Bound of one rebuild: after it others may take over. */
   readonly leaseMs: number;
@@ -49,29 +51,28 @@ export interface RebuildParts {
   };
 }
 
-export function createRebuild(parts: RebuildParts): StoppableRebuild {
-  const { timelines, events, clock } = parts;
+export function createRebuild<Id extends object>(parts: RebuildParts<Id>): StoppableRebuild<Id> {
+  const { sets, events, clock } = parts;
   const flights = new Map<string, Promise<RebuildOutcome>>();
   const places = bulkhead(parts.concurrencyMax, parts.concurrencyMax);
   const stopping = new AbortController();
 
-  async function rebuildOnce(tenant: TenantId, viewer: UserId): Promise<RebuildOutcome> {
+  async function rebuildOnce(of: Of<Id>): Promise<RebuildOutcome> {
     // Not the signal of the reader who came first: others wait for the same rebuild.
     const signal = AbortSignal.any([stopping.signal, AbortSignal.timeout(parts.leaseMs)]);
-    const of = { tenant, viewer };
     const token = parts.newToken();
-    const begun = await timelines.begin(signal, { ...of, token });
+    const begun = await sets.begin(signal, { ...of, token });
     if (begun !== 'won') return begun;
     // Whatever the load does: who waits for a rebuild waits no longer than its lease.
     const { postIds, floor } = await untilAborted(parts.loadSnapshot(signal, of), signal);
-    if (!(await timelines.addOlder(signal, { ...of, token, postIds }))) return 'lost';
-    return (await timelines.commit(signal, { ...of, token, floor })) ? 'rebuilt' : 'lost';
+    if (!(await sets.addOlder(signal, { ...of, token, postIds }))) return 'lost';
+    return (await sets.commit(signal, { ...of, token, floor })) ? 'rebuilt' : 'lost';
   }
 
-  function fly(tenant: TenantId, viewer: UserId, reason: RebuildReason): Promise<RebuildOutcome> {
+  function fly(of: Of<Id>, reason: RebuildReason): Promise<RebuildOutcome> {
     const startedMs = clock.monotonicMs();
     return places
-      .execute(() => rebuildOnce(tenant, viewer))
+      .execute(() => rebuildOnce(of))
       .catch((error: unknown): RebuildOutcome => {
         if (error instanceof BulkheadRejectedError) return 'overloaded';
         if (!stopping.signal.aborted) events.failed(error);
@@ -83,14 +84,14 @@ export function createRebuild(parts: RebuildParts): StoppableRebuild {
       });
   }
 
-  function rebuild(call: Call, viewer: UserId, reason: RebuildReason): Promise<RebuildOutcome> {
-    const name = `${call.tenant}:${viewer}`;
+  function rebuild(call: Call, id: Id, reason: RebuildReason): Promise<RebuildOutcome> {
+    const name = `${call.tenant}:${parts.nameOf(id)}`;
     const running = flights.get(name);
     if (running) {
       events.joined();
       return untilAborted(running, call.signal);
     }
-    const flight = fly(call.tenant, viewer, reason).finally(() => flights.delete(name));
+    const flight = fly({ tenant: call.tenant, ...id }, reason).finally(() => flights.delete(name));
     flights.set(name, flight);
     return untilAborted(flight, call.signal);
   }
@@ -105,13 +106,13 @@ export function createRebuild(parts: RebuildParts): StoppableRebuild {
   return Object.assign(rebuild, { stop });
 }
 
-/** Deletes a timeline and rebuilds it. */
-export function createForcedRebuild(parts: {
-  readonly timelines: Timelines;
-  readonly rebuild: Rebuild;
-}): (call: Call, viewer: UserId) => Promise<RebuildOutcome> {
-  return async (call, viewer) => {
-    await parts.timelines.drop(call.signal, { tenant: call.tenant, viewer });
-    return parts.rebuild(call, viewer, 'forced');
+/** Deletes what there is and rebuilds it. */
+export function createForcedRebuild<Id extends object>(parts: {
+  readonly sets: Pick<EntrySets<Of<Id>>, 'drop'>;
+  readonly rebuild: Rebuild<Id>;
+}): (call: Call, id: Id) => Promise<RebuildOutcome> {
+  return async (call, id) => {
+    await parts.sets.drop(call.signal, { tenant: call.tenant, ...id });
+    return parts.rebuild(call, id, 'forced');
   };
 }

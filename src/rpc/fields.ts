@@ -62,10 +62,16 @@ export class Fields {
     return user;
   }
 
-  /** The different users of a list, in the order of their first mention. */
+  /** Users who are all different: a result for each could not tell which mention it is for. */
   users(field: string, texts: readonly string[], max: number): readonly UserId[] {
     if (!this.#counted(field, texts.length, { min: 1, max })) return [];
-    return [...new Set(texts.map((text, index) => this.user(`${field}[${index}]`, text)))];
+    const users = new Set<UserId>();
+    for (const [index, text] of texts.entries()) {
+      const user = this.user(`${field}[${index}]`, text);
+      if (user !== '' && users.has(user)) this.refuse(`${field}[${index}]`, 'is named twice');
+      users.add(user);
+    }
+    return [...users];
   }
 
   post(field: string, text: string): PostId {

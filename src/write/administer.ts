@@ -2,6 +2,8 @@
 import { createHash } from 'node:crypto';
 import { TributaryError } from '../errors.ts';
 import type { Call, Random } from '../runtime.ts';
+import type { ShownClass } from '../store/postgres/author-classes.ts';
+import type { RecountResult, RecountWhich } from '../store/postgres/counters.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { KeyRole } from '../store/postgres/tenants.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
@@ -20,6 +22,10 @@ export interface Administer {
   suspendAuthor(call: Call, author: UserId): Promise<void>;
   /** Shows them again, at once. Throws TENANT_NOT_FOUND. */
   restoreAuthor(call: Call, author: UserId): Promise<void>;
+  /** Counts followers anew, of one author or of all after one. Throws TENANT_NOT_FOUND. */
+  recountFollowers(call: Call, which: RecountWhich): Promise<RecountResult>;
+  /** How the author's posts reach followers, as an operator is shown it; undefined for one of whom nothing is stored. Throws TENANT_NOT_FOUND. */
+  showAuthorClass(call: Call, author: UserId): Promise<ShownClass | undefined>;
   /** Throws POST_NOT_FOUND. */
   moderatePost(call: Call, input: { readonly postId: PostId; readonly state: ModerationState }): Promise<Post>;
 }
@@ -45,6 +51,8 @@ export interface AdministerParts {
   readonly revokeApiKey: (signal: AbortSignal, hash: Buffer) => Promise<boolean>;
   readonly findPostAuthor: (call: Call, postId: PostId) => Promise<UserId | undefined>;
   readonly moderate: ModeratePost;
+  readonly recountFollowers: (call: Call, which: RecountWhich) => Promise<RecountResult>;
+  readonly loadShownClass: (call: Call, author: UserId) => Promise<ShownClass | undefined>;
   readonly transaction: <Result>(call: Call, work: (authors: AuthorTransaction) => Promise<Result>) => Promise<Result>;
 }
 
@@ -84,6 +92,16 @@ export function createAdminister(parts: AdministerParts): Administer {
     revokeKey: (signal, key) => parts.revokeApiKey(signal, hashApiKey(key)),
     suspendAuthor: (call, author) => setLifecycle(call, author, 'suspended'),
     restoreAuthor: (call, author) => setLifecycle(call, author, 'active'),
+
+    async recountFollowers(call, which) {
+      if (!(await parts.hasTenant(call))) throw tenantNotFound();
+      return parts.recountFollowers(call, which);
+    },
+
+    async showAuthorClass(call, author) {
+      if (!(await parts.hasTenant(call))) throw tenantNotFound();
+      return parts.loadShownClass(call, author);
+    },
 
     async moderatePost(call, { postId, state }) {
       const author = await parts.findPostAuthor(call, postId);

@@ -15,14 +15,23 @@ import type {
 } from '../store/postgres/fanout-jobs.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
 import type { Lane } from '../timeline/lanes.ts';
-import { planFanout } from './fanout-plan.ts';
+import { type FanoutPlan, planFanout } from './fanout-plan.ts';
 import type { Pushed, PushPost } from './push-post.ts';
+import type { PushToList } from './push-to-list.ts';
 
 /**
- * `delivered`, `author_only`, `nothing`: done. `failed`: due again after a pause. `lost`: another has the lease. `not_held`: done before, gone, or in
+ * `delivered`, `author_only`, `pulled`, `nothing`: done. `failed`: due again after a pause. `lost`: another has the lease. `not_held`: done before, gone, or in
  * other hands.
  */
-export const DELIVER_OUTCOMES = ['delivered', 'author_only', 'nothing', 'failed', 'lost', 'not_held'] as const;
+export const DELIVER_OUTCOMES = [
+  'delivered',
+  'author_only',
+  'pulled',
+  'nothing',
+  'failed',
+  'lost',
+  'not_held',
+] as const;
 export type DeliverOutcome = (typeof DELIVER_OUTCOMES)[number];
 
 /** Rejects only where the lease could not be asked for; every later fault gives the lease back and is an outcome. */
@@ -40,7 +49,7 @@ export interface DeliverParts {
     ) => Promise<boolean>;
     readonly finish: (
       signal: AbortSignal,
-      job: HeldJob & { readonly delivered: number; readonly skipped: number },
+      job: HeldJob & Omit<FanoutProgress, 'cursor'> & { readonly toFollowers: boolean },
     ) => Promise<boolean>;
     readonly fail: (
       signal: AbortSignal,
@@ -57,6 +66,7 @@ export interface DeliverParts {
     query: { readonly tenant: TenantId; readonly author: UserId; readonly after: string; readonly limit: number },
   ) => Promise<readonly UserId[]>;
   readonly pushPost: PushPost;
+  readonly pushToList: PushToList;
   readonly clock: Clock;
   readonly random: Random;
   readonly events: DeliverEvents;
@@ -89,6 +99,8 @@ interface Run extends HeldJob {
   readonly lease: FanoutLease;
   readonly secondsNow: () => number;
   progress: FanoutProgress;
+  /** The list that this run has brought the post to. */
+  listedEpoch: number | undefined;
 }
 
 export function createDeliver(parts: DeliverParts): Deliver {
@@ -104,7 +116,13 @@ export function createDeliver(parts: DeliverParts): Deliver {
       token: lease.token,
       lease,
       secondsNow: () => Math.max(0, parts.clock.nowMs() + offsetMs - lease.createdAtMs) / 1_000,
-      progress: { cursor: lease.cursor, delivered: lease.delivered, skipped: lease.skipped },
+      progress: {
+        cursor: lease.cursor,
+        delivered: lease.delivered,
+        skipped: lease.skipped,
+        pushingMs: lease.pushingMs,
+      },
+      listedEpoch: undefined,
     };
     const outcome = await attempt(signal, run);
     events.jobEnded({ lane: lease.lane, outcome, seconds: run.secondsNow() });
@@ -144,11 +162,14 @@ export function createDeliver(parts: DeliverParts): Deliver {
     for (let page = 1; page <= PAGES_MAX; page += 1) {
       const plan = planFanout(await parts.loadSubject(signal, { tenant, author, postId }));
       if (plan.kind === 'nothing') return finish(signal, run, 'nothing');
-      if (plan.kind === 'author_only') {
+      const unlisted = await list(signal, run, plan, incomplete !== undefined);
+      if (plan.kind !== 'followers') {
         const pushed = await push(signal, run, [author], false);
         if (pushed.failed.length > 0) throw new PageIncomplete(pushed);
-        return finish(signal, run, 'author_only');
+        if (unlisted) throw new PageIncomplete(unlisted);
+        return finish(signal, run, plan.kind);
       }
+      incomplete ??= unlisted;
 
       const followers = await fetching;
       const last = followers.length < followerPage;
@@ -169,6 +190,7 @@ export function createDeliver(parts: DeliverParts): Deliver {
           cursor,
           delivered: run.progress.delivered + pushed.added + pushed.present,
           skipped: run.progress.skipped + pushed.absent + pushed.belowFloor,
+          pushingMs: run.progress.pushingMs + pushed.tookMs,
         };
       }
       if (last) {
@@ -180,22 +202,50 @@ export function createDeliver(parts: DeliverParts): Deliver {
     throw new Error(`a fan-out had more than ${PAGES_MAX} pages`);
   }
 
-  async function push(signal: AbortSignal, run: Run, viewers: readonly UserId[], once: boolean): Promise<Pushed> {
+  /**
+   * Brings the post to the author's list where the plan has one and this run has not: the class is read with every page, so a run that began before the author's class changed brings it too. Answers
+   * what was not confirmed.
+   */
+  async function list(signal: AbortSignal, run: Run, plan: FanoutPlan, once: boolean): Promise<Pushed | undefined> {
+    const epoch = 'listEpoch' in plan ? plan.listEpoch : undefined;
+    if (epoch === undefined || epoch === run.listedEpoch) return undefined;
     const { tenant, postId, lease } = run;
-    const lastResort = !once && lease.attempts >= LAST_RESORT_ATTEMPTS;
-    const pushed = await parts.pushPost(signal, { tenant, postId, viewers, once, lastResort });
+    const to = { tenant, postId, author: lease.author, epoch, once, lastResort: !once && isLastResort(lease) };
+    const pushed = await parts.pushToList(signal, to);
+    if (pushed.failed.length > 0) return pushed;
+    run.listedEpoch = epoch;
+    return undefined;
+  }
+
+  async function push(
+    signal: AbortSignal,
+    run: Run,
+    viewers: readonly UserId[],
+    once: boolean,
+  ): Promise<Pushed & { readonly tookMs: number }> {
+    const { tenant, postId, lease } = run;
+    const startedMs = parts.clock.monotonicMs();
+    const pushed = await parts.pushPost(signal, {
+      tenant,
+      postId,
+      viewers,
+      once,
+      lastResort: !once && isLastResort(lease),
+    });
+    const tookMs = parts.clock.monotonicMs() - startedMs;
     events.delivered({ lane: lease.lane, count: pushed.added, seconds: run.secondsNow() });
     events.skipped({ lane: lease.lane, notResident: pushed.absent, belowFloor: pushed.belowFloor });
-    return pushed;
+    return { ...pushed, tookMs };
   }
 
   async function finish(
     signal: AbortSignal,
     run: Run,
-    outcome: 'delivered' | 'author_only' | 'nothing',
+    outcome: 'delivered' | 'author_only' | 'pulled' | 'nothing',
   ): Promise<DeliverOutcome> {
-    const { delivered, skipped } = run.progress;
-    return (await jobs.finish(signal, { ...heldOf(run), delivered, skipped })) ? outcome : 'lost';
+    const { cursor: _cursor, ...figures } = run.progress;
+    const done = { ...heldOf(run), ...figures, toFollowers: outcome === 'delivered' };
+    return (await jobs.finish(signal, done)) ? outcome : 'lost';
   }
 
   function retryInMs(run: Run): number {
@@ -212,6 +262,10 @@ class PageIncomplete extends Error {
     super(`${pushed.failed.length} pushes of a page were not confirmed`, { cause: pushed.error });
     this.name = 'PageIncomplete';
   }
+}
+
+function isLastResort(lease: FanoutLease): boolean {
+  return lease.attempts >= LAST_RESORT_ATTEMPTS;
 }
 
 function keyOf({ tenant, postId, generation }: FanoutJobKey): FanoutJobKey {

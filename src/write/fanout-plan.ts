@@ -9,13 +9,26 @@ import type { FanoutSubject } from '../store/postgres/fanout-jobs.ts';
 export type FanoutPlan =
   | { readonly kind: 'nothing'; readonly why: 'missing' | 'deleted' | 'moderated' | 'author_erased' }
   | { readonly kind: 'author_only' }
-  /** All active followers, and the author. */
-  | { readonly kind: 'followers' };
+  /** The author's list of this epoch, and the author: followers read the list. */
+  | { readonly kind: 'pulled'; readonly listEpoch: number }
+  /** All active followers, and the author; the list as well while the author is on the way between pushing and pulling. */
+  | { readonly kind: 'followers'; readonly listEpoch?: number };
 
 export function planFanout(subject: FanoutSubject | undefined): FanoutPlan {
   if (subject === undefined) return { kind: 'nothing', why: 'missing' };
   if (subject.deleted) return { kind: 'nothing', why: 'deleted' };
   if (subject.moderation === 'hidden') return { kind: 'nothing', why: 'moderated' };
   if (subject.lifecycle === 'erased') return { kind: 'nothing', why: 'author_erased' };
-  return subject.visibility === 'private' ? { kind: 'author_only' } : { kind: 'followers' };
+  if (subject.visibility === 'private') return { kind: 'author_only' };
+  const { fanoutClass, classEpoch } = subject;
+  switch (fanoutClass) {
+    case 'push':
+      return { kind: 'followers' };
+    case 'both':
+      return { kind: 'followers', listEpoch: classEpoch };
+    case 'pull':
+      return { kind: 'pulled', listEpoch: classEpoch };
+    default:
+      throw new Error(`unknown class: ${fanoutClass satisfies never}`);
+  }
 }

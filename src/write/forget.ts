@@ -3,7 +3,7 @@
  * UNAVAILABLE with the change durable already, and its retry, or the event in the outbox, repeats the deletion.
  */
 import { type Call, pause } from '../runtime.ts';
-import type { AuthorFacts, PostFacts, RelationFacts } from '../store/redis/facts.ts';
+import type { AuthorFacts, PostFacts, PulledFacts, RelationFacts } from '../store/redis/facts.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 
 export interface Changed {
@@ -20,6 +20,8 @@ export interface ForgetParts {
   readonly posts: PostFacts;
   readonly authors: AuthorFacts;
   readonly relations: RelationFacts;
+  /** By viewer: go with every relation of the viewer, whether or not a follow is what changed in it. */
+  readonly pulled: PulledFacts;
   readonly events: { forgotten(outcome: 'confirmed' | 'failed'): void };
 }
 
@@ -30,10 +32,17 @@ const PAUSE_MS = 25;
 export function createForget(parts: ForgetParts): Forget {
   async function once(call: Call, { posts = [], authors = [], relations = [] }: Changed): Promise<void> {
     const { tenant, signal } = call;
+    const viewers = byViewer(relations);
     await Promise.all([
       posts.length > 0 && parts.posts.forget(signal, tenant, posts),
       authors.length > 0 && parts.authors.forget(signal, tenant, authors),
-      ...byViewer(relations).map(([viewer, others]) => parts.relations.forget(signal, { tenant, viewer }, others)),
+      viewers.length > 0 &&
+        parts.pulled.forget(
+          signal,
+          tenant,
+          viewers.map(([viewer]) => viewer),
+        ),
+      ...viewers.map(([viewer, others]) => parts.relations.forget(signal, { tenant, viewer }, others)),
     ]);
   }
 

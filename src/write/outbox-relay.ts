@@ -25,7 +25,12 @@ export interface OutboxRelayParts {
 }
 
 export interface OutboxRelayEvents {
-  eventHandled(event: { readonly kind: EventKind; readonly outcome: 'done' | 'failed' }): void;
+  /** `seconds`: from the change to now, by Postgres' clock up to the claim. */
+  eventHandled(event: {
+    readonly kind: EventKind;
+    readonly outcome: 'done' | 'failed';
+    readonly seconds: number;
+  }): void;
   eventFailed(event: OutboxEvent, error: unknown): void;
   /** Age of the oldest event that is not handled yet; 0 where there is none. */
   relayLag(seconds: number): void;
@@ -54,13 +59,14 @@ export function createOutboxRelay(parts: OutboxRelayParts): (signal: AbortSignal
 
   return async function runOnce(signal) {
     const claimed = await parts.claimEvents(signal, { most: BATCH_MAX, leaseMs: LEASE_MS });
+    const claimedMs = parts.monotonicMs();
     const done: number[] = [];
     const failed: { readonly eventId: number; readonly retryInMs: number }[] = [];
     const waiting = claimed.values();
 
     async function handleInTurn(): Promise<void> {
       for (const event of waiting) {
-        if (await handled(signal, event)) done.push(event.eventId);
+        if (await handled(signal, event, claimedMs)) done.push(event.eventId);
         else failed.push({ eventId: event.eventId, retryInMs: signal.aborted ? 0 : retryInMs(event.attempts) });
       }
     }
@@ -73,14 +79,15 @@ export function createOutboxRelay(parts: OutboxRelayParts): (signal: AbortSignal
     return claimed.length === BATCH_MAX && !signal.aborted;
   };
 
-  async function handled(signal: AbortSignal, event: OutboxEvent): Promise<boolean> {
+  async function handled(signal: AbortSignal, event: OutboxEvent, claimedMs: number): Promise<boolean> {
+    const seconds = (): number => event.ageSeconds + (parts.monotonicMs() - claimedMs) / 1_000;
     if (signal.aborted) return false;
     try {
       await parts.handle(AbortSignal.any([signal, AbortSignal.timeout(HANDLE_MAX_MS)]), event);
-      parts.events.eventHandled({ kind: event.kind, outcome: 'done' });
+      parts.events.eventHandled({ kind: event.kind, outcome: 'done', seconds: seconds() });
       return true;
     } catch (error) {
-      parts.events.eventHandled({ kind: event.kind, outcome: 'failed' });
+      parts.events.eventHandled({ kind: event.kind, outcome: 'failed', seconds: seconds() });
       parts.events.eventFailed(event, error);
       return false;
     }

@@ -7,10 +7,12 @@ import { invalidField, type Outcome, outcomeOf, TributaryError } from '../errors
 import type { Call, Clock } from '../runtime.ts';
 import type { FanoutJobKey } from '../store/postgres/fanout-jobs.ts';
 import type { KnownRequest, NewPost, PublishOutcome } from '../store/postgres/publish.ts';
+import type { AuthorClass } from '../timeline/fanout-class.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { MediaRef, Post, PostMeta, PostRef, Visibility } from '../timeline/post.ts';
 import type { MintPostId } from './mint.ts';
 import type { ShowOwn } from './own-timeline.ts';
+import type { ShowPulled } from './pulled-list.ts';
 import type { FindVisibleTargets } from './targets.ts';
 
 export interface PublishInput {
@@ -42,6 +44,7 @@ export interface PublishParts {
   readonly findRequest: (call: Call, requestId: string) => Promise<KnownRequest | undefined>;
   readonly findTargets: FindVisibleTargets;
   readonly showOwn: ShowOwn;
+  readonly showPulled: ShowPulled;
   readonly nudge: (job: FanoutJobKey) => void;
   readonly published: (seconds: number, outcome: Outcome) => void;
 }
@@ -74,7 +77,7 @@ export function createPublish(parts: PublishParts): PublishPost {
       switch (outcome.kind) {
         case 'published':
           parts.nudge({ tenant: call.tenant, postId: post.postId, generation: 1 });
-          return answer(call, post);
+          return answer(call, post, outcome);
         case 'id_taken':
           continue;
         case 'request_known':
@@ -105,11 +108,16 @@ export function createPublish(parts: PublishParts): PublishPost {
     if (!known.contentHash.equals(contentHash)) {
       throw new TributaryError('REQUEST_ID_REUSED', { message: 'this request ID came with other content before' });
     }
-    return answer(call, newPost(call, input, known, known.postId, undefined));
+    return answer(call, newPost(call, input, known, known.postId, undefined), known);
   }
 
-  async function answer(call: Call, post: NewPost): Promise<Published> {
-    return { post: storedPost(post), ownTimelinePending: !(await parts.showOwn(call, post.author, post.postId)) };
+  async function answer(call: Call, post: NewPost, of: AuthorClass): Promise<Published> {
+    const isListed = of.fanoutClass !== 'push' && post.visibility !== 'private';
+    const [isShown] = await Promise.all([
+      parts.showOwn(call, post.author, post.postId),
+      isListed && parts.showPulled(call, { author: post.author, epoch: of.classEpoch, postId: post.postId }),
+    ]);
+    return { post: storedPost(post), ownTimelinePending: !isShown };
   }
 
   return async function measured(call, input) {

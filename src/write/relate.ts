@@ -4,7 +4,7 @@
  */
 import { TributaryError } from '../errors.ts';
 import type { Call } from '../runtime.ts';
-import type { FollowRow, Pair } from '../store/postgres/graph.ts';
+import type { FollowState, Pair, StartedFollow } from '../store/postgres/graph.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { TenantId, UserId } from '../timeline/ids.ts';
 import type { AuthorProfile } from '../timeline/post.ts';
@@ -51,43 +51,39 @@ export interface Relate {
   putAuthor(call: Call, input: ProfileInput): Promise<AuthorProfile>;
 }
 
-interface Others {
-  readonly tenant: TenantId;
-  readonly user: UserId;
-  readonly others: readonly UserId[];
-}
-
-interface Follows {
-  readonly tenant: TenantId;
-  readonly follower: UserId;
-  readonly followees: readonly UserId[];
-}
-
 /** The verbs of one transaction over the graph. */
 export interface GraphTransaction {
-  lockFollows(input: { readonly tenant: TenantId; readonly follower: UserId }): Promise<void>;
   holdFollows(pair: Pair): Promise<void>;
-  findBlocked(input: Others): Promise<ReadonlySet<UserId>>;
-  findFollows(input: Follows): Promise<ReadonlyMap<UserId, FollowRow>>;
-  countFollows(input: { readonly tenant: TenantId; readonly follower: UserId; readonly most: number }): Promise<number>;
-  startFollows(input: Follows): Promise<ReadonlyMap<UserId, number>>;
+  /** Counts and tells of what it ends. */
   endFollow(pair: Pair): Promise<number | undefined>;
   insertBlock(pair: Pair): Promise<boolean>;
   deleteBlock(pair: Pair): Promise<boolean>;
   upsertMute(pair: Pair & { readonly untilMs?: number }): Promise<boolean>;
   deleteMute(pair: Pair): Promise<boolean>;
   putProfile(input: ProfileInput & { readonly tenant: TenantId }): Promise<AuthorProfile>;
-  appendEvent(kind: EventKind, payload: Readonly<Record<string, string | readonly string[]>>): Promise<void>;
+  appendEvent(kind: EventKind, payload: Readonly<Record<string, string>>): Promise<void>;
 }
 
 export interface RelateParts {
   /** Throws where the cache did not confirm the deletion of the facts that changed. */
   readonly forget: Forget;
-  /** Brings a new followee's posts into the follower's timeline, best effort: the outbox does it again. Never throws but for the call's abort. */
+  /** Brings new followees' posts into the follower's timeline, best effort: the outbox does it again. Never throws but for the call's abort. */
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   /** A deletion that hides nothing could not be confirmed: the outbox repeats it. */
   readonly notForgotten: (error: unknown) => void;
   readonly transaction: <Result>(call: Call, work: (graph: GraphTransaction) => Promise<Result>) => Promise<Result>;
+  /** Starts what may be started, one call for a follower at a time; counts and tells of it. */
+  readonly startFollows: (
+    call: Call,
+    input: { readonly follower: UserId; readonly followees: readonly UserId[]; readonly followsMax: number },
+  ) => Promise<readonly StartedFollow[]>;
+  /** In a transaction of its own; otherwise as the transaction's verb. */
+  readonly endFollow: (call: Call, pair: Pair) => Promise<number | undefined>;
+  readonly loadFollowStates: (
+    call: Call,
+    follower: UserId,
+    followees: readonly UserId[],
+  ) => Promise<ReadonlyMap<UserId, FollowState>>;
   /** Authors that one viewer may follow at once. */
   readonly followsMax: number;
 }
@@ -95,45 +91,22 @@ export interface RelateParts {
 export function createRelate(parts: RelateParts): Relate {
   const { transaction, followsMax, forget } = parts;
 
-  /** A new follow hides nothing: what the cache does not confirm now, the outbox repeats. */
-  async function showNewFollows(call: Call, follower: UserId, results: readonly FollowResult[]): Promise<void> {
-    const followees = results.filter(({ refusal }) => refusal === undefined).map(({ followee }) => followee);
-    if (followees.length === 0) return;
-    await forgetIfPossible(call, { relations: followees.map((followee) => [follower, followee] as const) });
-    await parts.backfill(call, follower, followees);
-  }
-
   async function forgetIfPossible(call: Call, changed: Changed): Promise<void> {
     await forget(call, changed).catch(parts.notForgotten);
   }
 
-  async function follow(
-    graph: GraphTransaction,
-    call: Call,
-    follower: UserId,
-    followees: readonly UserId[],
-  ): Promise<readonly FollowResult[]> {
-    const { tenant } = call;
-    await graph.lockFollows({ tenant, follower });
-    const known = await graph.findFollows({ tenant, follower, followees });
-    const blocked = await graph.findBlocked({ tenant, user: follower, others: followees });
-    const asked = followees.filter((followee) => !known.get(followee)?.active && !blocked.has(followee));
-    const room =
-      asked.length === 0 ? 0 : followsMax - (await graph.countFollows({ tenant, follower, most: followsMax }));
-    const starting = asked.slice(0, Math.max(0, room));
-    const started =
-      starting.length === 0
-        ? new Map<UserId, number>()
-        : await graph.startFollows({ tenant, follower, followees: starting });
-    if (started.size > 0)
-      await graph.appendEvent('follows_changed', { followerId: follower, followeeIds: [...started.keys()] });
+  async function follow(call: Call, follower: UserId, followees: readonly UserId[]): Promise<readonly FollowResult[]> {
+    const answers = await parts.startFollows(call, { follower, followees, followsMax });
+    const results = answers.map(followResult);
 
-    return followees.map((followee) => {
-      const before = known.get(followee);
-      const relationVersion = started.get(followee) ?? before?.version ?? 0;
-      if (before?.active || started.has(followee)) return { followee, relationVersion };
-      return { followee, relationVersion, refusal: blocked.has(followee) ? 'blocked' : 'follow_limit_reached' };
-    });
+    // A new follow hides nothing: what the cache does not confirm now, the outbox repeats.
+    const held = results.filter(({ refusal }) => refusal === undefined);
+    if (held.length > 0)
+      await forgetIfPossible(call, { relations: held.map(({ followee }) => [follower, followee] as const) });
+    // Those that held before have their posts already, or an event that brings them.
+    const started = answers.filter(({ outcome }) => outcome === 'started').map(({ followee }) => followee);
+    if (started.length > 0) await parts.backfill(call, follower, started);
+    return results;
   }
 
   async function endFollow(
@@ -141,26 +114,16 @@ export function createRelate(parts: RelateParts): Relate {
     follower: UserId,
     followee: UserId,
   ): Promise<{ readonly relationVersion: number }> {
-    const { tenant } = call;
-    const result = await transaction(call, async (graph) => {
-      await graph.lockFollows({ tenant, follower });
-      const ended = await graph.endFollow({ tenant, from: follower, to: followee });
-      if (ended !== undefined) {
-        await graph.appendEvent('follows_changed', { followerId: follower, followeeIds: [followee] });
-        return { relationVersion: ended };
-      }
-      const known = await graph.findFollows({ tenant, follower, followees: [followee] });
-      return { relationVersion: known.get(followee)?.version ?? 0 };
-    });
+    const ended = await parts.endFollow(call, { tenant: call.tenant, from: follower, to: followee });
+    const relationVersion =
+      ended ?? (await parts.loadFollowStates(call, follower, [followee])).get(followee)?.version ?? 0;
     await forget(call, { relations: [[follower, followee]] });
-    return result;
+    return { relationVersion };
   }
 
   return {
     async follow(call, { follower, followee }) {
-      const results = await transaction(call, (graph) => follow(graph, call, follower, [followee]));
-      await showNewFollows(call, follower, results);
-      const [result] = results;
+      const [result] = await follow(call, follower, [followee]);
       if (!result) throw new Error('a follow had no result');
       switch (result.refusal) {
         case undefined:
@@ -176,11 +139,7 @@ export function createRelate(parts: RelateParts): Relate {
       }
     },
 
-    async batchFollow(call, { follower, followees }) {
-      const results = await transaction(call, (graph) => follow(graph, call, follower, followees));
-      await showNewFollows(call, follower, results);
-      return results;
-    },
+    batchFollow: (call, { follower, followees }) => follow(call, follower, followees),
 
     unfollow: (call, { follower, followee }) => endFollow(call, follower, followee),
 
@@ -196,11 +155,9 @@ export function createRelate(parts: RelateParts): Relate {
         const changed = await graph.insertBlock(pair);
         // In one order, whoever blocks: two who block each other must not wait for each other's rows.
         const [first, second] = blocker < blocked ? [blocker, blocked] : [blocked, blocker];
-        const ended = await graph.endFollow({ tenant, from: first, to: second });
-        const endedBack = await graph.endFollow({ tenant, from: second, to: first });
-        if (changed || ended !== undefined || endedBack !== undefined) {
-          await graph.appendEvent('block_changed', { blockerId: blocker, blockedId: blocked });
-        }
+        await graph.endFollow({ tenant, from: first, to: second });
+        await graph.endFollow({ tenant, from: second, to: first });
+        if (changed) await graph.appendEvent('block_changed', { blockerId: blocker, blockedId: blocked });
       });
       await forget(call, { relations: bothWays(blocker, blocked) });
     },
@@ -244,6 +201,21 @@ export function createRelate(parts: RelateParts): Relate {
       return profile;
     },
   };
+}
+
+function followResult({ followee, version, outcome }: StartedFollow): FollowResult {
+  const result = { followee, relationVersion: version };
+  switch (outcome) {
+    case 'started':
+    case 'held':
+      return result;
+    case 'blocked':
+      return { ...result, refusal: 'blocked' };
+    case 'full':
+      return { ...result, refusal: 'follow_limit_reached' };
+    default:
+      throw new Error(`unknown outcome: ${outcome satisfies never}`);
+  }
 }
 
 function bothWays(one: UserId, other: UserId): readonly (readonly [UserId, UserId])[] {

@@ -2,8 +2,8 @@
 import { Redis } from 'ioredis';
 import { inject } from 'vitest';
 
-/** By the first part of a key: timelines, relations, meta and bodies of posts, states and profiles of authors. */
-export type CachedKind = 'tl' | 'rel' | 'pm' | 'pb' | 'am' | 'ap';
+/** By the first part of a key: timelines, lists of pulled authors, who is pulled, relations, meta and bodies of posts, states and profiles of authors. */
+export type CachedKind = 'tl' | 'al' | 'pull' | 'rel' | 'pm' | 'pb' | 'am' | 'ap';
 
 export interface Cached {
   /** Evicts every key of these kinds. */

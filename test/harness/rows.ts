@@ -81,3 +81,18 @@ export async function storeManyFollowers(
   );
   return Array.from({ length: count }, (_, index) => `f${String(index).padStart(5, '0')}`);
 }
+
+/** Makes an author be of a class, and so widely followed that nothing of ours takes the class back. */
+export async function storeClass(
+  database: Pick<TestDatabase, 'sql'>,
+  tenant: string,
+  of: { readonly authors: readonly string[]; readonly fanoutClass: 'push' | 'both' | 'pull'; readonly epoch?: number },
+): Promise<void> {
+  await database.sql(
+    `INSERT INTO authors (tenant_id, author_id, fanout_class, class_epoch, class_changed_at, follower_count)
+    SELECT $1, author, $3, $4, clock_timestamp(), 1000000 + at FROM unnest($2::text[]) WITH ORDINALITY AS given (author, at)
+    ON CONFLICT (tenant_id, author_id) DO UPDATE SET fanout_class = excluded.fanout_class, class_epoch = excluded.class_epoch,
+      class_changed_at = excluded.class_changed_at, follower_count = excluded.follower_count`,
+    [tenant, of.authors, of.fanoutClass, of.epoch ?? 1],
+  );
+}

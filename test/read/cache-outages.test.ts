@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { eventually } from '../harness/eventually.ts';
 import { type FaultProxy, startFaultProxy } from '../harness/fault-proxy.ts';
-import { storeFollowers } from '../harness/rows.ts';
+import { storeClass, storeFollowers } from '../harness/rows.ts';
 import { startTestService, type TestService, type TestTenant, userId } from '../harness/service.ts';
 import { homePages, walkOlder, wholeHome } from '../harness/walk.ts';
 import { type OwnRedis, startOwnRedis } from '../store/redis/own-redis.ts';
@@ -141,6 +141,26 @@ describe('a cache that drops everything for 600 ms', () => {
     await cast.play('mia posts "m" as late; ada posts "a" as last');
     await service.settle();
     expect((await homePages(tenant, 'rita', 20)('')).ids[0]).toBe(cast.post('last').postId);
+    await expectHome(tenant, 'rita');
+  });
+});
+
+describe('pulled authors while the cache is away', () => {
+  it('come from Postgres like everybody else, and the page says that it is partial', async () => {
+    const tenant = await service.tenant();
+    await tenant.cast().play('rita follows ada, ben; ada posts 10 times as a; ben posts 10 times as b');
+    await storeClass(service.database, tenant.id, { authors: ['ada'], fanoutClass: 'pull' });
+    await service.settle();
+    await expectHome(tenant, 'rita');
+    const read = () =>
+      service.service.flows.home.page(tenant.call(), { viewer: userId('rita'), pageSize: 50, pageToken: '' });
+    const { home } = await tenant.oracle('rita');
+    await proxy.refuse();
+    const page = await read();
+    expect(page.completeness).toBe('partial');
+    expect(page.views.map((view) => String(view.post.meta.postId))).toEqual(home);
+    await proxy.restore();
+    await eventually(async () => expect((await read()).completeness).toBe('complete'));
     await expectHome(tenant, 'rita');
   });
 });

@@ -17,11 +17,11 @@ import { createLeaseFill } from '../../src/read/lease-fill.ts';
 import type { Completeness, HomePage, PostView } from '../../src/read/page.ts';
 import { createFollowEntries } from '../../src/repair/follow-entries.ts';
 import { createRebuild, type Rebuild } from '../../src/repair/rebuild.ts';
-import { type Runtime, systemRandom } from '../../src/runtime.ts';
+import { type Runtime, systemClock, systemRandom } from '../../src/runtime.ts';
 import { loadAuthors } from '../../src/store/postgres/authors.ts';
 import { createDatabase } from '../../src/store/postgres/client.ts';
 import { loadRelations } from '../../src/store/postgres/graph-reads.ts';
-import { findWrittenBy, loadNewestOf, loadSnapshot } from '../../src/store/postgres/home-pages.ts';
+import { findWrittenBy, loadNewestPushedOf, loadSnapshot } from '../../src/store/postgres/home-pages.ts';
 import { loadPostsById } from '../../src/store/postgres/posts.ts';
 import { createAuthorFacts, createPostFacts, createRelationFacts } from '../../src/store/redis/facts.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
@@ -391,23 +391,24 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     };
     const entries = createFollowEntries({
       timelines: elsewhere.timelines,
+      clock: systemClock,
       cap: config.timeline.cap,
       stride: config.timeline.stride,
       follows: async () =>
         (await loadRelations(elsewhereDatabase, call.signal, { ...of, authors: [author] })).get(author)?.follows ??
         false,
       loadRelation: async () => (await elsewhere.people.loadRelations(call, viewer, [author])).get(author),
-      loadNewestOf: (_, query) => heldUp(loadNewestOf(elsewhereDatabase, call.signal, { ...of, ...query })),
+      loadNewestPushedOf: (_, query) => heldUp(loadNewestPushedOf(elsewhereDatabase, call.signal, { ...of, ...query })),
       findWrittenBy: (_, writer, postIds) =>
         heldUp(findWrittenBy(elsewhereDatabase, call.signal, { ...of, author: writer, postIds })),
-      events: { backfilled: () => undefined, cleanedUp: () => undefined },
+      events: { followEntriesChanged: () => undefined },
     });
     const done = {
       async rebuild() {
         await elsewhere.timelines.drop(call.signal, of);
-        await slowRebuilder(ms)(call, viewer, 'absent');
+        await slowRebuilder(ms)(call, { viewer }, 'absent');
       },
-      cleanUp: () => entries.cleanUp(call, viewer, author),
+      cleanUp: async () => void (await entries.cleanUp(call, viewer, author)),
       backfill: () => entries.backfill(call, viewer, author),
       fill: () => fillSlowly(world, viewer, heldUp),
     }[what]();
@@ -463,10 +464,11 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     ]);
   }
 
-  function slowRebuilder(ms: number): Rebuild {
-    return createRebuild({
+  function slowRebuilder(ms: number): Rebuild<{ readonly viewer: UserId }> {
+    return createRebuild<{ readonly viewer: UserId }>({
       clock,
-      timelines: elsewhere.timelines,
+      sets: elsewhere.timelines,
+      nameOf: (of) => of.viewer,
       newToken,
       leaseMs: config.rebuild.leaseMs,
       concurrencyMax: config.rebuild.concurrencyMax,

@@ -60,9 +60,10 @@ describe('fifty thousand keys, once each', TIMEOUT, () => {
       },
     } as unknown as Timelines;
     let joined = 0;
-    const rebuild = createRebuild({
+    const rebuild = createRebuild<{ readonly viewer: UserId }>({
       clock: systemClock,
-      timelines,
+      sets: timelines,
+      nameOf: ({ viewer }) => viewer,
       loadSnapshot: async () => ({ postIds: [], floor: 0 }),
       newToken: () => 'token',
       leaseMs: 1_000,
@@ -70,9 +71,9 @@ describe('fifty thousand keys, once each', TIMEOUT, () => {
       events: { rebuilt: () => undefined, joined: () => (joined += 1), failed: () => undefined },
     });
     const signal = soon(TIMEOUT.timeout);
-    await expectNothingLeft((key) => rebuild({ tenant, signal }, viewerOf(key), 'absent'));
+    await expectNothingLeft((key) => rebuild({ tenant, signal }, { viewer: viewerOf(key) }, 'absent'));
     // Nobody finds a flight of the past: the key is asked for anew.
-    await rebuild({ tenant, signal }, viewerOf(0), 'absent');
+    await rebuild({ tenant, signal }, { viewer: viewerOf(0) }, 'absent');
     expect({ asked, joined }).toEqual({ asked: KEYS + BEFORE + 1, joined: 0 });
     await rebuild.stop(1_000);
   });

@@ -2,14 +2,17 @@
  * Owns the promise that who may see a post does not depend on where they look: every state of post, author and relation, on every surface,
  * by both protocols, gives one verdict, which is the expected one and the oracle's. A change holds for the request that follows its answer.
  *
- * Twice: with timelines that are rebuilt by the first look, and with timelines that were there before the scene, so that fan-out brought it.
+ * Three times: with timelines that are rebuilt by the first look, with timelines that were there before the scene, so that fan-out brought it, and with an author who is pulled, so that
+ * the timeline does not hold the post and the list of the author does.
  */
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { PostView } from '../../src/gen/tributary/v1/post_pb.ts';
+import { openCached } from '../harness/cached.ts';
 import { type Clients, PROTOCOLS } from '../harness/clients.ts';
 import type { OracleView } from '../harness/oracle.ts';
 import type { Cast } from '../harness/play.ts';
+import { storeClass } from '../harness/rows.ts';
 import { startTestService, type TestService, type TestTenant } from '../harness/service.ts';
 
 let service: TestService;
@@ -120,6 +123,7 @@ const VIEWERS = ['rita', 'ada', 'ben', 'zoe'] as const;
 const CASES = STATES.flatMap((state) => [
   { ...state, timelines: 'rebuilt' },
   { ...state, timelines: 'pushed' },
+  { ...state, timelines: 'without ada, who is pulled' },
 ]);
 
 describe.each(CASES)(
@@ -137,6 +141,14 @@ describe.each(CASES)(
         await service.settle();
         // Facts as they stand before the change are cached.
         for (const viewerId of VIEWERS) await tenant.timeline.getHomeTimeline({ viewerId });
+      }
+      if (timelines === 'without ada, who is pulled') {
+        await service.settle();
+        await storeClass(service.database, tenant.id, { authors: ['ada'], fanoutClass: 'pull' });
+        for (const viewerId of VIEWERS) await tenant.timeline.getHomeTimeline({ viewerId });
+        const cached = openCached(tenant.id);
+        expect(await cached.entries('rita')).not.toContain(cast.post('post').postId);
+        cached.close();
       }
       await cast.play(script);
       service.clock.advance(waitMs);

@@ -2,17 +2,19 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
 import { TributaryError } from '../../src/errors.ts';
 import { createCandidates } from '../../src/read/candidates.ts';
+import { createReadResidentHome } from '../../src/read/resident-home.ts';
 import {
   createForcedRebuild,
   createRebuild,
-  type Rebuild,
   type RebuildOutcome,
   type RebuildParts,
+  type RebuildReason,
 } from '../../src/repair/rebuild.ts';
 import { type Call, systemClock } from '../../src/runtime.ts';
 import type { Snapshot } from '../../src/store/postgres/home-pages.ts';
+import { createReadHomeEntries } from '../../src/store/redis/home-entries.ts';
 import type { Timelines } from '../../src/store/redis/timelines.ts';
-import { POST_ID_MAX, type PostId, type TenantId } from '../../src/timeline/ids.ts';
+import { POST_ID_MAX, type PostId, type TenantId, type UserId } from '../../src/timeline/ids.ts';
 import { eventually, within } from '../harness/eventually.ts';
 import {
   type CacheUnderTest,
@@ -46,11 +48,18 @@ beforeEach(() => {
 const call = (timeoutMs?: number): Call => ({ tenant, signal: soon(timeoutMs) });
 const snapshot = (...postIds: readonly number[]): Snapshot => ({ postIds: ids(...postIds), floor: 0 });
 
+type Viewer = { readonly viewer: UserId };
+type RebuildOf = (of: Call, viewer: UserId, reason: RebuildReason) => Promise<RebuildOutcome>;
+
 /** One process that rebuilds. */
-function rebuilder(loadSnapshot: RebuildParts['loadSnapshot'], parts: Partial<RebuildParts> = {}): Rebuild {
-  return createRebuild({
+function rebuilder(
+  loadSnapshot: RebuildParts<Viewer>['loadSnapshot'],
+  parts: Partial<RebuildParts<Viewer>> = {},
+): RebuildOf {
+  const rebuild = createRebuild<Viewer>({
     clock: systemClock,
-    timelines,
+    sets: timelines,
+    nameOf: ({ viewer }) => viewer,
     loadSnapshot,
     newToken,
     leaseMs: LEASE_MS,
@@ -64,6 +73,7 @@ function rebuilder(loadSnapshot: RebuildParts['loadSnapshot'], parts: Partial<Re
     },
     ...parts,
   });
+  return (of, viewer, reason) => rebuild(of, { viewer }, reason);
 }
 
 /** Something that is begun and held: `reached` when it was asked for, `open` to let it go on. */
@@ -141,8 +151,12 @@ describe('between the snapshot and its storing', () => {
     const held = barrier<Snapshot>();
     const rebuilding = rebuilder(held.pass)(call(), RITA, 'absent');
     await held.reached;
-    const forced = createForcedRebuild({ timelines, rebuild: rebuilder(async () => snapshot(50)) });
-    expect(await forced(call(), RITA)).toBe('rebuilt');
+    const rebuild = rebuilder(async () => snapshot(50));
+    const forced = createForcedRebuild<Viewer>({
+      sets: timelines,
+      rebuild: (of, { viewer }, reason) => rebuild(of, viewer, reason),
+    });
+    expect(await forced(call(), { viewer: RITA })).toBe('rebuilt');
     held.open(snapshot(30));
     expect(await rebuilding).toBe('lost');
     expect(await look()).toEqual(ready([50]));
@@ -165,19 +179,27 @@ describe('a process that dies while it rebuilds', () => {
     const empty = { entries: [], targets: new Map() };
     let fromPostgres = 0;
     const open = createCandidates({
-      timelines,
+      readResident: createReadResidentHome({
+        readEntries: createReadHomeEntries(under.cache, under.keys, { lifeMs: 60_000, tokenLifeMs: 3_000 }),
+        pulledFacts: { fill: async () => ['won'] },
+        loadPulled: async () => ({ authors: [], tooMany: false }),
+        newToken,
+        rebuild: async (of, viewer) => {
+          const outcome = await rebuild(of, viewer, 'absent');
+          return outcome === 'busy' ? 'busy' : outcome === 'overloaded' || outcome === 'failed' ? 'refused' : 'done';
+        },
+        waitMs: 50,
+        events: { timelineRead: () => undefined, pulledRead: () => undefined, pulledFilled: () => undefined },
+      }),
+      readPulled: async () => ({ lists: [], partial: false }),
       loadPosts: async () => empty,
       loadOlder: async () => {
         fromPostgres += 1;
         return empty;
       },
       loadNewer: async () => empty,
-      rebuild: async (of, viewer) => {
-        const outcome = await rebuild(of, viewer, 'absent');
-        return outcome === 'busy' ? 'busy' : outcome === 'overloaded' || outcome === 'failed' ? 'refused' : 'done';
-      },
-      waitMs: 50,
-      events: { timelineRead: () => undefined },
+      removeDead: () => undefined,
+      events: { pulledAuthors: () => undefined },
     });
     const first = open(call(), RITA);
     await within(first.older(POST_ID_MAX, 10), LEASE_MS * 5);

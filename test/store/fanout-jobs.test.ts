@@ -34,13 +34,21 @@ describe('a lease', () => {
   it('that ran out is given to another, with the progress; the old token writes nothing any more', async () => {
     const job = await open();
     const first = await take(job, 0);
-    const at = { ...job, token: first?.token ?? '', cursor: 'f010', delivered: 7, skipped: 3, leaseMs: 0 };
+    const at = {
+      ...job,
+      token: first?.token ?? '',
+      cursor: 'f010',
+      delivered: 7,
+      skipped: 3,
+      pushingMs: 1.5,
+      leaseMs: 0,
+    };
     expect(await jobs.checkpoint(stage.database, soon(), at)).toBe(true);
     const second = await take(job);
-    expect(second).toMatchObject({ cursor: 'f010', delivered: 7, skipped: 3, attempts: 2 });
+    expect(second).toMatchObject({ cursor: 'f010', delivered: 7, skipped: 3, pushingMs: 1.5, attempts: 2 });
 
     expect(await jobs.checkpoint(stage.database, soon(), { ...at, cursor: 'f020' })).toBe(false);
-    expect(await jobs.finishJob(stage.database, soon(), at)).toBe(false);
+    expect(await jobs.finishJob(stage.database, soon(), { ...at, toFollowers: true })).toBe(false);
     expect(await jobs.failJob(stage.database, soon(), { ...at, error: 'late', retryInMs: 0 })).toBe(false);
     expect(await stage.job(job.postId)).toMatchObject({
       follower_cursor: 'f010',
@@ -53,7 +61,7 @@ describe('a lease', () => {
   it('moves the cursor forward only, and may write the same progress twice', async () => {
     const job = await open();
     const token = (await take(job))?.token ?? '';
-    const at = { ...job, token, cursor: 'f010', delivered: 7, skipped: 3, leaseMs: 60_000 };
+    const at = { ...job, token, cursor: 'f010', delivered: 7, skipped: 3, pushingMs: 1.5, leaseMs: 60_000 };
     expect(await jobs.checkpoint(stage.database, soon(), at)).toBe(true);
     expect(await jobs.checkpoint(stage.database, soon(), at)).toBe(true);
     expect(await jobs.checkpoint(stage.database, soon(), { ...at, cursor: 'f009' })).toBe(false);
@@ -63,8 +71,9 @@ describe('a lease', () => {
   it('of a finished job is given to nobody', async () => {
     const job = await open();
     const token = (await take(job))?.token ?? '';
-    expect(await jobs.finishJob(stage.database, soon(), { ...job, token, delivered: 5, skipped: 0 })).toBe(true);
-    expect(await jobs.finishJob(stage.database, soon(), { ...job, token, delivered: 5, skipped: 0 })).toBe(false);
+    const done = { ...job, token, delivered: 5, skipped: 0, pushingMs: 1.5, toFollowers: true };
+    expect(await jobs.finishJob(stage.database, soon(), done)).toBe(true);
+    expect(await jobs.finishJob(stage.database, soon(), done)).toBe(false);
     expect(await take(job)).toBeUndefined();
     expect(await claim()).not.toContain(job.postId);
   });

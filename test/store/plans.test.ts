@@ -1,9 +1,10 @@
 /** What a page costs depends on the page, not on what lies around it: measured in blocks that Postgres touches, which no busy machine changes. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Database, Statement } from '../../src/store/postgres/client.ts';
+import type { Database } from '../../src/store/postgres/client.ts';
 import { createLoadHomeNewer, createLoadHomeOlder } from '../../src/store/postgres/home-pages.ts';
 import { loadAuthorPosts } from '../../src/store/postgres/posts.ts';
 import { POST_ID_MAX, type TenantId } from '../../src/timeline/ids.ts';
+import { blocksTouched } from '../harness/blocks-touched.ts';
 import { createTestDatabase, type TestDatabase } from '../harness/database.ts';
 import { userId } from '../harness/service.ts';
 
@@ -38,27 +39,6 @@ it.each([
   },
 ])('100,000 deleted posts in the middle of a page cost it nothing: $page', async ({ load }) => {
   for (const mode of ['force_custom_plan', 'force_generic_plan']) {
-    expect(await blocksTouched(load, mode)).toBeLessThan(BLOCKS_MAX);
+    expect(await blocksTouched(database, { load, mode, rows: 15 })).toBeLessThan(BLOCKS_MAX);
   }
 });
-
-/** Blocks of the statement that `load` would run, planned as a prepared one may be. */
-async function blocksTouched(load: (to: Database) => Promise<unknown>, mode: string): Promise<number> {
-  let asked: { readonly statement: Statement; readonly values: readonly unknown[] } | undefined;
-  const recorder: Pick<Database, 'query'> = {
-    async query(_signal, statement, values) {
-      asked = { statement, values };
-      return [];
-    },
-  };
-  await load(recorder as Database);
-  const session = await database.session();
-  await session.query(`SET plan_cache_mode = ${mode}`);
-  await session.query(`PREPARE page AS ${asked?.statement.text}`);
-  const values = asked?.values.map((value) => (typeof value === 'number' ? value : `'${value}'`)).join(', ');
-  const { rows } = await session.query(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE page (${values})`);
-  await session.end();
-  const plan = rows[0]['QUERY PLAN'][0].Plan;
-  expect(plan['Actual Rows']).toBe(15);
-  return plan['Shared Hit Blocks'] + plan['Shared Read Blocks'];
-}

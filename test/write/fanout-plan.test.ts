@@ -10,7 +10,19 @@ it.each([
   { subject: { visibility: 'private' }, plan: { kind: 'author_only' } },
   { subject: { visibility: 'followers' }, plan: { kind: 'followers' } },
   { subject: { moderation: 'sensitive' }, plan: { kind: 'followers' } },
+  { subject: { fanoutClass: 'both' }, plan: { kind: 'followers', listEpoch: 7 } },
+  { subject: { fanoutClass: 'pull' }, plan: { kind: 'pulled', listEpoch: 7 } },
+  { subject: { fanoutClass: 'pull', visibility: 'private' }, plan: { kind: 'author_only' } },
+  { subject: { fanoutClass: 'pull', lifecycle: 'suspended' }, plan: { kind: 'pulled', listEpoch: 7 } },
+  { subject: { fanoutClass: 'pull', moderation: 'hidden' }, plan: { kind: 'nothing', why: 'moderated' } },
 ] as const)('plans $plan for $subject', ({ subject, plan }) => {
-  const usual = { visibility: 'public', moderation: 'clear', deleted: false, lifecycle: 'active' } as const;
+  const usual = {
+    visibility: 'public',
+    moderation: 'clear',
+    deleted: false,
+    lifecycle: 'active',
+    fanoutClass: 'push',
+    classEpoch: 7,
+  } as const;
   expect(planFanout(subject && { ...usual, ...subject })).toEqual(plan);
 });

@@ -10,6 +10,7 @@ import * as fanoutJobs from '../../src/store/postgres/fanout-jobs.ts';
 import { insertPost } from '../../src/store/postgres/publish.ts';
 import { type Cache, type CacheOptions, createCache } from '../../src/store/redis/client.ts';
 import { createKeys, type Keys } from '../../src/store/redis/keys.ts';
+import { createPulledLists, type PulledLists } from '../../src/store/redis/pulled-lists.ts';
 import { createTimelines, type Timelines } from '../../src/store/redis/timelines.ts';
 import {
   composePostId,
@@ -22,6 +23,7 @@ import {
 import type { Visibility } from '../../src/timeline/post.ts';
 import { createDeliver, type Deliver, type DeliverParts } from '../../src/write/fanout-deliver.ts';
 import { createPushPost, type PushPostParts } from '../../src/write/push-post.ts';
+import { createPushToList, type PushToListParts } from '../../src/write/push-to-list.ts';
 import { createTestDatabase, type TestDatabase } from '../harness/database.ts';
 import { eventually } from '../harness/eventually.ts';
 import { storeFollowers } from '../harness/rows.ts';
@@ -41,6 +43,7 @@ export interface FanoutStage {
   readonly database: Database;
   readonly timelines: Timelines;
   readonly keys: Keys;
+  readonly lists: PulledLists;
   readonly tenant: TenantId;
   readonly events: DeliverEventLog;
   /** Stores the edges and makes the timelines of those who are to be resident, empty and ready. */
@@ -50,7 +53,7 @@ export interface FanoutStage {
     readonly resident: readonly string[];
   }): Promise<void>;
   publish(author: string, visibility?: Visibility): Promise<PostId>;
-  deliverer(parts?: Partial<DeliverParts>, push?: Partial<PushPostParts>): Deliver;
+  deliverer(parts?: Partial<DeliverParts>, push?: Partial<PushPostParts>, list?: Partial<PushToListParts>): Deliver;
   job(postId: PostId): Promise<JobRow>;
   /** Entries of a timeline, each as often as it is there; undefined where it is not resident. */
   entries(viewer: string): Promise<readonly number[] | undefined>;
@@ -108,12 +111,9 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
     ...of,
   });
   const keys = createKeys(256);
-  const timelines = createTimelines(cache, keys, {
-    cap: 800,
-    stride: 64,
-    lifeMs: 600_000,
-    rebuildLeaseMs: 5_000,
-  });
+  const sets = { cap: 800, stride: 64, lifeMs: 600_000, rebuildLeaseMs: 5_000 };
+  const timelines = createTimelines(cache, keys, sets);
+  const lists = createPulledLists(cache, keys, sets);
   const tenant = parseTenantId(`stage-${randomUUID()}`) as TenantId;
   await eventually(() => timelines.begin(soon(), { tenant, viewer: user('nobody'), token: 'probe' }));
   const events: DeliverEventLog = { delivered: [], ended: [], failed: [], retried: [], unconfirmed: [], dropped: 0 };
@@ -129,6 +129,7 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
     database,
     timelines,
     keys,
+    lists,
     tenant,
     events,
     async arrange({ author, followers: all, resident }) {
@@ -149,7 +150,7 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
       if (outcome.kind !== 'published') throw new Error(`not published: ${outcome.kind}`);
       return postId;
     },
-    deliverer: (parts = {}, push = {}) =>
+    deliverer: (parts = {}, push = {}, list = {}) =>
       createDeliver({
         jobs: {
           takeLease: (signal, job) => fanoutJobs.takeLease(database, signal, job),
@@ -171,6 +172,19 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
             },
           },
           ...push,
+        }),
+        pushToList: createPushToList({
+          push: (signal, post) => lists.push(signal, post),
+          drop: (signal, of) => lists.drop(signal, of),
+          random: systemRandom,
+          events: {
+            pushesFailed: () => undefined,
+            pushesRetried: (count) => events.retried.push(count),
+            timelineDropped: () => {
+              events.dropped += 1;
+            },
+          },
+          ...list,
         }),
         clock: systemClock,
         random: systemRandom,

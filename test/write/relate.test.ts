@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { BatchFollowResult_Refusal } from '../../src/gen/tributary/v1/graph_service_pb.ts';
 import { refusalOf } from '../harness/clients.ts';
+import { eventually } from '../harness/eventually.ts';
 import { startTestService, type TestService, type TestTenant } from '../harness/service.ts';
 
 let service: TestService;
@@ -23,6 +24,21 @@ async function followerDelta(author: string): Promise<number> {
     [tenant.id, author],
   );
   return Number(row?.total);
+}
+
+/** Until the call has ended, or waits for a lock in the database. */
+async function settledOrWaiting(call: Promise<unknown>): Promise<void> {
+  let settled = false;
+  const end = (): void => {
+    settled = true;
+  };
+  call.then(end, end);
+  await eventually(async () => {
+    const waiting = await service.database.sql(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    if (!settled && waiting.length === 0) throw new Error('neither ended nor waiting');
+  });
 }
 
 describe('a follow', () => {
@@ -78,9 +94,106 @@ describe('a follow', () => {
     expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
   });
 
+  it('at the limit is refused to as many as come at once by whatever connection, until one has ended', async () => {
+    const second = tenant.by.json.graph;
+    await tenant.graph.batchFollow({
+      followerId: 'ada',
+      followeeIds: Array.from({ length: 11 }, (_, at) => `author-${at}`),
+    });
+    // One place is left.
+    const asked = await Promise.allSettled(
+      Array.from({ length: 10 }, (_, at) =>
+        (at % 2 === 0 ? tenant.graph : second).follow({ followerId: 'ada', followeeId: `other-${at}` }),
+      ),
+    );
+    expect(asked.filter(({ status }) => status === 'fulfilled')).toHaveLength(1);
+    for (const at of asked.keys()) {
+      const followeeId = `other-${at}`;
+      if (asked[at]?.status === 'fulfilled') continue;
+      const refusal = await refusalOf(tenant.graph.follow({ followerId: 'ada', followeeId }));
+      expect(refusal).toMatchObject({ code: 'FAILED_PRECONDITION', reason: 'FOLLOW_LIMIT_REACHED' });
+      expect(refusal.message).toMatch(/12/);
+    }
+    // One goes, and one of many who ask meanwhile takes the place: never two.
+    await Promise.allSettled([
+      tenant.graph.unfollow({ followerId: 'ada', followeeId: 'author-0' }),
+      ...Array.from({ length: 10 }, (_, at) => second.follow({ followerId: 'ada', followeeId: `new-${at}` })),
+    ]);
+    await second.follow({ followerId: 'ada', followeeId: 'last' }).catch(() => undefined);
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
+  });
+
+  it('waits for another connection that is about to take the last place, and does not pass the limit after it', async () => {
+    await tenant.graph.batchFollow({
+      followerId: 'ada',
+      followeeIds: Array.from({ length: 11 }, (_, at) => `author-${at}`),
+    });
+    const session = await service.database.session();
+    await session.query('BEGIN');
+    await session.query('SELECT start_follows($1, $2, $3, 12)', [tenant.id, 'ada', ['last']]);
+    const asked = refusalOf(tenant.graph.follow({ followerId: 'ada', followeeId: 'beyond' }));
+    await settledOrWaiting(asked);
+    await session.query('COMMIT');
+    expect((await asked).reason).toBe('FOLLOW_LIMIT_REACHED');
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
+  });
+
+  it('waits for a block that is about to be, from either side, and is refused after it', async () => {
+    for (const [blocker, blocked] of [
+      ['ada', 'bob'],
+      ['dan', 'cyd'],
+    ] as const) {
+      const session = await service.database.session();
+      await session.query('BEGIN');
+      // As a block does: the lock that follows take alone, shared, then the row.
+      for (const user of [blocker, blocked]) {
+        await session.query("SELECT pg_advisory_xact_lock_shared(hashtextextended($2 || ' ' || $1, 0))", [
+          tenant.id,
+          user,
+        ]);
+      }
+      await session.query('INSERT INTO blocks (tenant_id, blocker_id, blocked_id) VALUES ($1, $2, $3)', [
+        tenant.id,
+        blocker,
+        blocked,
+      ]);
+      const [followerId, followeeId] = blocker === 'ada' ? [blocker, blocked] : [blocked, blocker];
+      const asked = refusalOf(tenant.graph.follow({ followerId, followeeId }));
+      await settledOrWaiting(asked);
+      await session.query('COMMIT');
+      expect((await asked).reason).toBe('BLOCKED');
+    }
+  });
+
+  it('of a batch has a result of its own: what a block forbids and what has no place stop nothing else', async () => {
+    await tenant.cast().play('ada follows held; ada blocks foe; shy blocks ada');
+    const { results } = await tenant.graph.batchFollow({
+      followerId: 'ada',
+      followeeIds: ['foe', 'held', ...Array.from({ length: 11 }, (_, at) => `author-${at}`), 'shy', 'too-many'],
+    });
+    const { UNSPECIFIED, BLOCKED, FOLLOW_LIMIT_REACHED } = BatchFollowResult_Refusal;
+    expect(results.map(({ refusal }) => refusal)).toEqual([
+      BLOCKED,
+      UNSPECIFIED,
+      ...Array.from({ length: 11 }, () => UNSPECIFIED),
+      BLOCKED,
+      FOLLOW_LIMIT_REACHED,
+    ]);
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toHaveLength(12);
+  });
+
+  it('named twice in a batch is refused with its place, and nothing of the batch is done', async () => {
+    const refusal = await refusalOf(
+      tenant.graph.batchFollow({ followerId: 'ada', followeeIds: ['ben', 'cyd', 'ben'] }),
+    );
+    expect(refusal).toMatchObject({ code: 'INVALID_ARGUMENT', reason: 'INVALID_FIELD' });
+    expect(refusal.message).toContain('followee_ids[2]');
+    expect((await tenant.graph.listFollowing({ userId: 'ada' })).userIds).toEqual([]);
+  });
+
   it('beyond the limit is refused; one that holds already is not', async () => {
     const followeeIds = Array.from({ length: 14 }, (_, at) => `user-${at}`);
-    const { results } = await tenant.graph.batchFollow({ followerId: 'ada', followeeIds: [...followeeIds, 'user-0'] });
+    const { results } = await tenant.graph.batchFollow({ followerId: 'ada', followeeIds });
     expect(results.map((result) => result.followeeId)).toEqual(followeeIds);
     expect(results.filter((result) => result.refusal === BatchFollowResult_Refusal.FOLLOW_LIMIT_REACHED)).toHaveLength(
       2,

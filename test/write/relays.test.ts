@@ -255,7 +255,15 @@ describe('the fan-out relay', () => {
     const postId = await stage.publish('ada');
     const job = { tenant: stage.tenant, postId, generation: 1 };
     const lease = await fanoutJobs.takeLease(stage.database, soon(), { ...job, leaseMs: 200 });
-    const at = { ...job, token: lease?.token ?? '', cursor: 'f009', delivered: 11, skipped: 0, leaseMs: 200 };
+    const at = {
+      ...job,
+      token: lease?.token ?? '',
+      cursor: 'f009',
+      delivered: 11,
+      skipped: 0,
+      pushingMs: 0,
+      leaseMs: 200,
+    };
     await fanoutJobs.checkpoint(stage.database, soon(), at);
     deliverHints();
     const relay = createRelay();

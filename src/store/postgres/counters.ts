@@ -1,5 +1,5 @@
 /** Owns counters: changes are appended, one aggregator at a time folds them in batches, nobody else touches a total. */
-import type { PostId, TenantId } from '../../timeline/ids.ts';
+import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { PostCounts, PostRef } from '../../timeline/post.ts';
 import type { Database, Statement, Transaction } from './client.ts';
 
@@ -62,6 +62,86 @@ SELECT count(*)::int AS folded FROM taken`,
 export async function foldCounterDeltas(database: Database, signal: AbortSignal, most: number): Promise<number> {
   const [row] = await database.query<{ readonly folded: number }>(signal, FOLD, [most]);
   return row?.folded ?? 0;
+}
+
+const LOCK_RECOUNT: Statement = {
+  name: 'counter-lock-recount',
+  text: `SELECT pg_advisory_xact_lock(hashtextextended('recount ' || $2 || ' ' || $1, 0))`,
+};
+
+/**
+ * What the rows say, less what the total and the changes not folded yet come to, is appended as one more change: the aggregator stays the only one who touches a total, and nobody waits.
+ * One statement, so one moment: folding moves changes into the total and leaves their sum as it was, and a follow comes with its change. It reads the author's part of one index,
+ * and what waits to be folded.
+ */
+const RECOUNT: Statement = {
+  name: 'counter-recount-followers',
+  text: `WITH counted AS MATERIALIZED (
+  SELECT count(*) AS followers FROM follows WHERE tenant_id = $1 AND followee_id = $2 AND ended_at IS NULL
+),
+believed AS MATERIALIZED (
+  SELECT coalesce((SELECT follower_count FROM authors WHERE tenant_id = $1 AND author_id = $2), 0)
+    + coalesce((SELECT sum(delta) FROM counter_deltas WHERE tenant_id = $1 AND counter = 'followers' AND author_id = $2), 0)::bigint AS followers
+),
+corrected AS (
+  INSERT INTO counter_deltas (tenant_id, counter, author_id, delta)
+  SELECT $1, 'followers', $2, counted.followers - believed.followers FROM counted, believed WHERE counted.followers <> believed.followers
+)
+SELECT counted.followers, counted.followers - believed.followers AS correction FROM counted, believed`,
+};
+
+export interface Recount {
+  readonly followers: number;
+  /** By how much the count was wrong: what was appended to put it right. */
+  readonly correction: number;
+}
+
+/** Counts an author's followers from the rows and appends what puts the count right. Doing it twice, also at once, corrects once. */
+export function recountFollowers(
+  database: Database,
+  signal: AbortSignal,
+  of: { readonly tenant: TenantId; readonly author: UserId },
+): Promise<Recount> {
+  return database.transaction(signal, async (transaction) => {
+    // A statement of its own: the next one must see what the holder before has appended.
+    await transaction.query(LOCK_RECOUNT, [of.tenant, of.author]);
+    const [row] = await transaction.query<Recount>(RECOUNT, [of.tenant, of.author]);
+    if (!row) throw new Error('a recount had no result');
+    return row;
+  });
+}
+
+/** Whose followers are counted: one author's, or those of all after one. */
+export type RecountWhich = { readonly author: UserId } | { readonly after: UserId | '' };
+
+/** What came of a walk over authors. */
+export interface RecountResult {
+  readonly authors: number;
+  /** Authors whose counts were wrong. */
+  readonly corrected: number;
+  /** The last author counted, where time was up before the end. */
+  readonly stoppedAfter?: UserId;
+}
+
+const NEXT_COUNTED: Statement = {
+  name: 'counter-next-author',
+  text: `SELECT least(
+    (SELECT author_id FROM authors WHERE tenant_id = $1 AND author_id > $2 ORDER BY author_id LIMIT 1),
+    (SELECT followee_id FROM follows WHERE tenant_id = $1 AND followee_id > $2 AND ended_at IS NULL ORDER BY followee_id LIMIT 1)
+  ) AS author_id`,
+};
+
+/** The first author after the given ID, '' before the first, who has a count or a follower. */
+export async function findNextCounted(
+  database: Database,
+  signal: AbortSignal,
+  query: { readonly tenant: TenantId; readonly after: string },
+): Promise<UserId | undefined> {
+  const [row] = await database.query<{ readonly author_id: string | null }>(signal, NEXT_COUNTED, [
+    query.tenant,
+    query.after,
+  ]);
+  return (row?.author_id ?? undefined) as UserId | undefined;
 }
 
 const LOAD: Statement = {

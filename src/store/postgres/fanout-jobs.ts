@@ -5,6 +5,8 @@
  * A lease is a token with an end by Postgres' clock. Progress is written with the current token only, the cursor never moves back, and what is
  * done stays done: a worker that was taken for dead can neither undo nor finish what another has taken over.
  */
+
+import type { AuthorClass } from '../../timeline/fanout-class.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { Lane } from '../../timeline/lanes.ts';
 import type { AuthorLifecycle, ModerationState, Visibility } from '../../timeline/post.ts';
@@ -29,6 +31,7 @@ export interface FanoutLease {
   readonly cursor: string;
   readonly delivered: number;
   readonly skipped: number;
+  readonly pushingMs: number;
   /** How often the job was begun, this time included. */
   readonly attempts: number;
   /** When the post was published or became eligible again, and now: both by Postgres' clock, in milliseconds since the Unix epoch. */
@@ -41,6 +44,8 @@ export interface FanoutProgress {
   readonly cursor: string;
   readonly delivered: number;
   readonly skipped: number;
+  /** Time spent in pushes, in milliseconds. */
+  readonly pushingMs: number;
 }
 
 export type HeldJob = FanoutJobKey & { readonly token: string };
@@ -109,7 +114,7 @@ const TAKE_LEASE: Statement = {
     lease_until = clock_timestamp() + $4::float8 * interval '1 millisecond'
   WHERE tenant_id = $1 AND post_id = $2 AND generation = $3 AND done_at IS NULL
     AND (lease_until IS NULL OR lease_until < clock_timestamp())
-  RETURNING lease_token::text AS token, author_id, lane, follower_cursor, delivered, skipped, attempts,
+  RETURNING lease_token::text AS token, author_id, lane, follower_cursor, delivered, skipped, pushing_ms, attempts,
     (extract(epoch FROM created_at) * 1000)::float8 AS created_at_ms, (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now_ms`,
 };
 
@@ -120,6 +125,7 @@ interface LeaseRow {
   readonly follower_cursor: string;
   readonly delivered: number;
   readonly skipped: number;
+  readonly pushing_ms: number;
   readonly attempts: number;
   readonly created_at_ms: number;
   readonly now_ms: number;
@@ -145,6 +151,7 @@ export async function takeLease(
       cursor: row.follower_cursor,
       delivered: row.delivered,
       skipped: row.skipped,
+      pushingMs: row.pushing_ms,
       attempts: row.attempts,
       createdAtMs: row.created_at_ms,
       databaseNowMs: row.now_ms,
@@ -156,7 +163,7 @@ const HELD = 'tenant_id = $1 AND post_id = $2 AND generation = $3 AND lease_toke
 
 const CHECKPOINT: Statement = {
   name: 'fanout-checkpoint',
-  text: `UPDATE fanout_jobs SET follower_cursor = $5, delivered = $6, skipped = $7,
+  text: `UPDATE fanout_jobs SET follower_cursor = $5, delivered = $6, skipped = $7, pushing_ms = $9,
     lease_until = clock_timestamp() + $8::float8 * interval '1 millisecond'
   WHERE ${HELD} AND follower_cursor <= $5 RETURNING 1 AS held`,
 };
@@ -167,23 +174,35 @@ export async function checkpoint(
   signal: AbortSignal,
   job: HeldJob & FanoutProgress & { readonly leaseMs: number },
 ): Promise<boolean> {
-  const values = [...heldValues(job), job.cursor, job.delivered, job.skipped, job.leaseMs];
+  const values = [...heldValues(job), job.cursor, job.delivered, job.skipped, job.leaseMs, job.pushingMs];
   return (await database.query(signal, CHECKPOINT, values)).length > 0;
 }
 
 const FINISH: Statement = {
   name: 'fanout-finish',
-  text: `UPDATE fanout_jobs SET done_at = clock_timestamp(), delivered = $5, skipped = $6, lease_token = NULL, lease_until = NULL, error = NULL
-  WHERE ${HELD} RETURNING 1 AS held`,
+  text: `WITH done AS (
+    UPDATE fanout_jobs SET done_at = clock_timestamp(), delivered = $5, skipped = $6, pushing_ms = $7, lease_token = NULL, lease_until = NULL, error = NULL
+    WHERE ${HELD} RETURNING tenant_id, author_id, lane, delivered
+  ),
+  resident AS (
+    UPDATE authors a SET resident_followers = done.delivered FROM done
+    WHERE $8::boolean AND done.lane <> 'small' AND a.tenant_id = done.tenant_id AND a.author_id = done.author_id
+      AND (a.resident_followers IS NULL OR abs(a.resident_followers - done.delivered) * 10 > greatest(a.resident_followers, done.delivered))
+  )
+  SELECT 1 AS held FROM done`,
 };
 
-/** Marks the job done for ever. False where the token is not the current one any more: then it is not done by this. */
+/**
+ * Marks the job done for ever. False where the token is not the current one any more: then it is not done by this. `toFollowers`: every follower was on its pages; of a large author their
+ * number is kept with the author, where it has changed by more than a tenth.
+ */
 export async function finishJob(
   database: Database,
   signal: AbortSignal,
-  job: HeldJob & { readonly delivered: number; readonly skipped: number },
+  job: HeldJob & Omit<FanoutProgress, 'cursor'> & { readonly toFollowers: boolean },
 ): Promise<boolean> {
-  return (await database.query(signal, FINISH, [...heldValues(job), job.delivered, job.skipped])).length > 0;
+  const values = [...heldValues(job), job.delivered, job.skipped, job.pushingMs, job.toFollowers];
+  return (await database.query(signal, FINISH, values)).length > 0;
 }
 
 const FAIL: Statement = {
@@ -209,13 +228,14 @@ function heldValues(job: HeldJob): readonly unknown[] {
 
 const SUBJECT: Statement = {
   name: 'fanout-subject',
-  text: `SELECT p.visibility, p.moderation, p.deleted_at IS NOT NULL AS deleted, coalesce(a.lifecycle, 'active') AS lifecycle
+  text: `SELECT p.visibility, p.moderation, p.deleted_at IS NOT NULL AS deleted, coalesce(a.lifecycle, 'active') AS lifecycle,
+    coalesce(a.fanout_class, 'push') AS "fanoutClass", coalesce(a.class_epoch, 0) AS "classEpoch"
   FROM posts p LEFT JOIN authors a ON a.tenant_id = p.tenant_id AND a.author_id = p.author_id
   WHERE p.tenant_id = $1 AND p.author_id = $2 AND p.post_id = $3`,
 };
 
 /** What decides to whom a post is delivered. */
-export interface FanoutSubject {
+export interface FanoutSubject extends AuthorClass {
   readonly visibility: Visibility;
   readonly moderation: ModerationState;
   readonly deleted: boolean;

@@ -1,10 +1,10 @@
 /**
  * Owns the edges between users: follows, blocks, mutes. One verb per function; each answers whether a row really changed, because counters
- * and events follow real changes only. A follow row is never removed: its version rises with every change, so that late work can tell the past
- * from the present.
+ * and events follow real changes only: what starts or ends a follow appends both in the same statement. A follow row is never removed: its version
+ * rises with every change, so that late work can tell the past from the present.
  */
 import type { TenantId, UserId } from '../../timeline/ids.ts';
-import type { Statement, Transaction } from './client.ts';
+import type { Database, Statement, Transaction } from './client.ts';
 
 export interface Pair {
   readonly tenant: TenantId;
@@ -12,147 +12,119 @@ export interface Pair {
   readonly to: UserId;
 }
 
-const FOLLOWS_KEY = (user: string) => `hashtextextended(${user} || ' ' || $1, 0)`;
-
-const LOCK_FOLLOWS: Statement = {
-  name: 'graph-lock-follows',
-  text: `SELECT pg_advisory_xact_lock(${FOLLOWS_KEY('$2')})`,
-};
-
-/**
- * Makes changes of what one user follows wait for each other, so that their number can be counted on. One lock, however many authors a batch
- * names: a lock for each of them would fill the server's lock table, which all transactions share.
- */
-export async function lockFollows(
-  transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly follower: UserId },
-): Promise<void> {
-  await transaction.query(LOCK_FOLLOWS, [input.tenant, input.follower]);
-}
-
 const HOLD_FOLLOWS: Statement = {
   name: 'graph-hold-follows',
   text: `SELECT pg_advisory_xact_lock_shared(key) FROM (
-    SELECT ${FOLLOWS_KEY('held')} AS key FROM unnest(ARRAY[$2, $3]) AS held ORDER BY 1
+    SELECT hashtextextended(held || ' ' || $1, 0) AS key FROM unnest(ARRAY[$2, $3]) AS held ORDER BY 1
   ) AS keys`,
 };
 
 /**
- * Keeps both users' follows from changing, since a follow must see a block that another transaction is about to commit. Shared, so that many can
+ * Keeps both users from starting follows (`start_follows` takes the same lock alone), since a follow must see a block that another transaction is about to commit. Shared, so that many can
  * block one user at once; taken in one order, so that two blocks cannot lock each other up.
  */
 export async function holdFollows(transaction: Transaction, pair: Pair): Promise<void> {
   await transaction.query(HOLD_FOLLOWS, [pair.tenant, pair.from, pair.to]);
 }
 
-const BLOCKED: Statement = {
-  name: 'graph-blocked',
-  text: `SELECT other AS user_id FROM unnest($3::text[]) AS other
-  WHERE EXISTS (SELECT 1 FROM blocks WHERE tenant_id = $1 AND blocker_id = $2 AND blocked_id = other)
-     OR EXISTS (SELECT 1 FROM blocks WHERE tenant_id = $1 AND blocker_id = other AND blocked_id = $2)`,
-};
-
-/** Those of `others` whom a block in either direction parts from the user. */
-export async function findBlocked(
-  transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly user: UserId; readonly others: readonly UserId[] },
-): Promise<ReadonlySet<UserId>> {
-  const rows = await transaction.query<{ readonly user_id: string }>(BLOCKED, [input.tenant, input.user, input.others]);
-  return new Set(rows.map((row) => row.user_id as UserId));
-}
-
-const FOLLOWED: Statement = {
-  name: 'graph-followed',
-  text: `SELECT followee_id, version, ended_at IS NULL AS active FROM follows
-  WHERE tenant_id = $1 AND follower_id = $2 AND followee_id = ANY ($3::text[])`,
-};
-
-export interface FollowRow {
-  readonly followee: UserId;
+export interface FollowState {
   readonly version: number;
   readonly active: boolean;
 }
 
-export async function findFollows(
-  transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly follower: UserId; readonly followees: readonly UserId[] },
-): Promise<ReadonlyMap<UserId, FollowRow>> {
-  const rows = await transaction.query<{
-    readonly followee_id: string;
-    readonly version: number;
-    readonly active: boolean;
-  }>(FOLLOWED, [input.tenant, input.follower, input.followees]);
-  return new Map(
-    rows.map((row) => [
-      row.followee_id as UserId,
-      { followee: row.followee_id as UserId, version: row.version, active: row.active },
-    ]),
-  );
-}
-
-const COUNT: Statement = {
-  name: 'graph-follow-count',
-  text: `SELECT count(*)::int AS follows FROM (
-    SELECT 1 FROM follows WHERE tenant_id = $1 AND follower_id = $2 AND ended_at IS NULL LIMIT $3
-  ) AS counted`,
+const STATES: Statement = {
+  name: 'graph-follow-states',
+  text: `SELECT followee_id, version, ended_at IS NULL AS active FROM follows
+  WHERE tenant_id = $1 AND follower_id = $2 AND followee_id = ANY ($3::text[])`,
 };
 
-/** How many authors the user follows now, counted up to `most`. */
-export async function countFollows(
-  transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly follower: UserId; readonly most: number },
-): Promise<number> {
-  const [row] = await transaction.query<{ readonly follows: number }>(COUNT, [
-    input.tenant,
-    input.follower,
-    input.most,
-  ]);
-  return row?.follows ?? 0;
+interface StateRow {
+  readonly followee_id: string;
+  readonly version: number;
+  readonly active: boolean;
 }
 
+/** The truth now about follows of one user; whom they never followed is not in the answer. */
+export async function loadFollowStates(
+  database: Database,
+  signal: AbortSignal,
+  input: { readonly tenant: TenantId; readonly follower: UserId; readonly followees: readonly UserId[] },
+): Promise<ReadonlyMap<UserId, FollowState>> {
+  if (input.followees.length === 0) return new Map();
+  return statesFrom(await database.query<StateRow>(signal, STATES, [input.tenant, input.follower, input.followees]));
+}
+
+function statesFrom(rows: readonly StateRow[]): ReadonlyMap<UserId, FollowState> {
+  return new Map(rows.map(({ followee_id, version, active }) => [followee_id as UserId, { version, active }]));
+}
+
+/** A function of the database: see the migration `follows`. */
 const START: Statement = {
   name: 'graph-follow',
-  text: `WITH started AS (
-    INSERT INTO follows AS f (tenant_id, follower_id, followee_id) SELECT $1, $2, followee FROM unnest($3::text[]) AS followee ORDER BY followee
-    ON CONFLICT (tenant_id, follower_id, followee_id)
-      DO UPDATE SET version = f.version + 1, started_at = now(), ended_at = NULL, cleaned_at = NULL WHERE f.ended_at IS NOT NULL
-    RETURNING followee_id, version
-  ),
-  counted AS (
-    INSERT INTO counter_deltas (tenant_id, counter, author_id, delta) SELECT $1, 'followers', followee_id, 1 FROM started
-  )
-  SELECT followee_id, version FROM started`,
+  text: 'SELECT followee, relation_version, outcome FROM start_follows($1, $2, $3::text[], $4)',
 };
 
-/** Starts follows that are not running; answers the new versions of those that really started. */
+/** `held`: it ran already. `blocked`: either blocks the other. `full`: the follower follows as many as may be. */
+export type FollowOutcome = 'started' | 'held' | 'blocked' | 'full';
+
+export interface StartedFollow {
+  readonly followee: UserId;
+  /** 0 where there never was a relation. */
+  readonly version: number;
+  readonly outcome: FollowOutcome;
+}
+
+/** Starts the follows that may be, as far as there is room, in the order asked for; one answer for each followee. They are different from each other. */
 export async function startFollows(
-  transaction: Transaction,
-  input: { readonly tenant: TenantId; readonly follower: UserId; readonly followees: readonly UserId[] },
-): Promise<ReadonlyMap<UserId, number>> {
-  const rows = await transaction.query<{ readonly followee_id: string; readonly version: number }>(START, [
-    input.tenant,
-    input.follower,
-    input.followees,
-  ]);
-  return new Map(rows.map((row) => [row.followee_id as UserId, row.version]));
+  database: Database,
+  signal: AbortSignal,
+  input: {
+    readonly tenant: TenantId;
+    readonly follower: UserId;
+    readonly followees: readonly UserId[];
+    readonly followsMax: number;
+  },
+): Promise<readonly StartedFollow[]> {
+  const rows = await database.query<{
+    readonly followee: string;
+    readonly relation_version: number;
+    readonly outcome: FollowOutcome;
+  }>(signal, START, [input.tenant, input.follower, input.followees, input.followsMax]);
+  return rows.map((row) => ({
+    followee: row.followee as UserId,
+    version: row.relation_version,
+    outcome: row.outcome,
+  }));
 }
 
 const END: Statement = {
   name: 'graph-unfollow',
-  text: `WITH ended AS (
+  text: `WITH changed AS (
     UPDATE follows SET version = version + 1, ended_at = now()
     WHERE tenant_id = $1 AND follower_id = $2 AND followee_id = $3 AND ended_at IS NULL
-    RETURNING version
+    RETURNING followee_id, version
   ),
   counted AS (
-    INSERT INTO counter_deltas (tenant_id, counter, author_id, delta) SELECT $1, 'followers', $3, -1 FROM ended
+    INSERT INTO counter_deltas (tenant_id, counter, author_id, delta) SELECT $1, 'followers', followee_id, -1 FROM changed
+  ),
+  told AS (
+    INSERT INTO outbox (tenant_id, kind, payload)
+    SELECT $1, 'follows_changed',
+      jsonb_build_object('followerId', $2::text, 'followeeIds', jsonb_build_array($3::text), 'versions', jsonb_build_array(version::text))
+    FROM changed
   )
-  SELECT version FROM ended`,
+  SELECT version FROM changed`,
 };
 
 /** Ends a follow; answers its new version, or undefined where none was running. */
 export async function endFollow(transaction: Transaction, pair: Pair): Promise<number | undefined> {
   const [row] = await transaction.query<{ readonly version: number }>(END, [pair.tenant, pair.from, pair.to]);
+  return row?.version;
+}
+
+/** The same in one round trip. Needs no lock but the row's own: one follow less passes no limit, and no block. */
+export async function endOneFollow(database: Database, signal: AbortSignal, pair: Pair): Promise<number | undefined> {
+  const [row] = await database.query<{ readonly version: number }>(signal, END, [pair.tenant, pair.from, pair.to]);
   return row?.version;
 }
 

@@ -1,16 +1,11 @@
 /**
  * Owns the bounded SQL for home: the newest (or the next newer) posts of a viewer's follows and of the viewer, beyond a position.
  *
- * In two steps. First the index gives a few posts of each followed author beyond the position; the `limit`-th best of those is a line that no
- * entry of the page lies behind. Then only authors all of whose few posts came before the line are asked for more, up to the line. So the
- * work is follows × PROBE index entries, and what the page itself takes, whatever the number of posts and however silent the authors are; each
- * descent touches one partition. (Asking every author for `limit` posts at once took 18, 85 and 370 ms for 200, 1,000 and 5,000 follows, this
- * takes 9, 22 and 75 ms: pages of 60 out of 400,000 posts of 5,000 authors, on two cores.)
- *
  * Deleted posts are left out because nobody is ever shown one; every other decision belongs to visibility.
  */
 import { POST_ID_MAX, type PostId, postIdFrom, type TenantId, type UserId } from '../../timeline/ids.ts';
 import type { Database, Statement } from './client.ts';
+import { type Direction, DOWNWARDS, ELIGIBLE, newestOf, STANDING, UPWARDS } from './newest-posts.ts';
 import { type LoadedPosts, type LoadedRow, loadedFrom, withTargets } from './post-rows.ts';
 
 export interface HomeQuery {
@@ -23,84 +18,23 @@ export interface HomeQuery {
 
 export type LoadHome = (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
 
-/** Posts of each author that the first step looks at. */
-const PROBE = 4;
+/** Whom $2 follows. */
+const FOLLOWED =
+  '(SELECT followee_id AS author_id FROM follows WHERE tenant_id = $1 AND follower_id = $2 AND ended_at IS NULL) AS followed';
 
-interface Direction {
-  readonly name: string;
-  /** Compares an entry with the position. */
-  readonly beyond: '<=' | '>';
-  /** Towards the end of the page, and not past something on that way. */
-  readonly further: '<' | '>';
-  readonly upTo: '>=' | '<=';
-  readonly order: 'DESC' | 'ASC';
-  readonly furthest: 'min' | 'max';
-  /** Where the page ends when nothing ends it before. */
-  readonly farEnd: number;
-}
-
-function homeStatement(direction: Direction): Statement {
-  return { name: direction.name, text: withTargets(pageCtes(direction, STANDING), direction.order) };
-}
-
-/** Posts that somebody may be shown, and posts that somebody but their author may be shown: the latter belong on others' timelines. */
-const STANDING = 'posts.deleted_at IS NULL';
-const ELIGIBLE = `${STANDING} AND posts.moderation <> 'hidden' AND posts.visibility <> 'private'`;
-
-/** CTEs that end in `page (post_id, author_id)`. */
-function pageCtes(
-  { beyond, further, upTo, order, furthest, farEnd }: Omit<Direction, 'name'>,
-  eligible: string,
-): string {
-  return `probed AS MATERIALIZED (
-  SELECT p.post_id, p.author_id
-  FROM follows f CROSS JOIN LATERAL (
-    SELECT posts.post_id, posts.author_id FROM posts
-    WHERE posts.tenant_id = $1 AND posts.author_id = f.followee_id AND posts.post_id ${beyond} $3 AND ${eligible}
-    ORDER BY posts.post_id ${order} LIMIT ${PROBE}
-  ) p
-  WHERE f.tenant_id = $1 AND f.follower_id = $2 AND f.ended_at IS NULL
-),
-line AS MATERIALIZED (
-  SELECT coalesce((SELECT post_id FROM probed ORDER BY post_id ${order} LIMIT 1 OFFSET $4::int - 1), ${farEnd}) AS post_id
-),
-prolific AS MATERIALIZED (
-  SELECT author_id, ${furthest}(post_id) AS seen FROM probed GROUP BY author_id
-  HAVING count(*) = ${PROBE} AND (SELECT post_id FROM line) ${further} ${furthest}(post_id)
-),
-followed AS (
-  SELECT post_id, author_id FROM probed
-  UNION ALL
-  SELECT p.post_id, p.author_id
-  FROM prolific CROSS JOIN LATERAL (
-    SELECT posts.post_id, posts.author_id FROM posts
-    WHERE posts.tenant_id = $1 AND posts.author_id = prolific.author_id
-      AND posts.post_id ${further} prolific.seen AND posts.post_id ${upTo} (SELECT post_id FROM line) AND ${eligible}
-    ORDER BY posts.post_id ${order} LIMIT $4::int
-  ) p
-),
-own AS (
-  SELECT post_id, viewer_id AS author_id FROM self_entries
+function ownEntries({ beyond, order }: Direction): string {
+  return `SELECT post_id, viewer_id AS author_id FROM self_entries
   WHERE tenant_id = $1 AND viewer_id = $2 AND post_id ${beyond} $3
-  ORDER BY post_id ${order} LIMIT $4::int
-),
-page AS MATERIALIZED (
-  SELECT post_id, author_id FROM (SELECT * FROM followed UNION ALL SELECT * FROM own) AS either
-  ORDER BY post_id ${order} LIMIT $4::int
-)`;
+  ORDER BY post_id ${order} LIMIT $4::int`;
 }
 
-const DOWNWARDS = { beyond: '<=', further: '<', upTo: '>=', order: 'DESC', furthest: 'min', farEnd: 0 } as const;
-const OLDER = homeStatement({ name: 'home-older', ...DOWNWARDS });
-const NEWER = homeStatement({
-  name: 'home-newer',
-  beyond: '>',
-  further: '>',
-  upTo: '<=',
-  order: 'ASC',
-  furthest: 'max',
-  farEnd: Number.MAX_SAFE_INTEGER,
-});
+function homeStatement(name: string, direction: Direction): Statement {
+  const page = newestOf({ direction, authors: FOLLOWED, eligible: STANDING, beside: ownEntries(direction) });
+  return { name, text: withTargets(page, direction.order) };
+}
+
+const OLDER = homeStatement('home-older', DOWNWARDS);
+const NEWER = homeStatement('home-newer', UPWARDS);
 
 /** At most `limit` entries at or below the position, newest first. Fewer than `limit` means that there are no more. */
 export function createLoadHomeOlder(database: Database): LoadHome {
@@ -127,12 +61,20 @@ async function load(
   return loadedFrom(rows);
 }
 
+/**
+ * OFFSET 0 keeps the lookup as it is written, one short descent into the few pulled authors for each follow: the planner cannot know how few they are, and might read them all for each.
+ */
+const PUSHED = `${FOLLOWED} WHERE NOT EXISTS (
+    SELECT FROM authors
+    WHERE authors.tenant_id = $1 AND authors.author_id = followed.author_id AND authors.fanout_class = 'pull' OFFSET 0)`;
+
 const SNAPSHOT: Statement = {
   name: 'home-snapshot',
-  text: `WITH ${pageCtes(DOWNWARDS, ELIGIBLE)} SELECT post_id FROM page ORDER BY post_id DESC`,
+  text: `WITH ${newestOf({ direction: DOWNWARDS, authors: PUSHED, eligible: ELIGIBLE, beside: ownEntries(DOWNWARDS) })}
+SELECT post_id FROM page ORDER BY post_id DESC`,
 };
 
-/** What a timeline holds when it is rebuilt. */
+/** What a timeline, or the list of a pulled author, holds when it is rebuilt. */
 export interface Snapshot {
   /** Newest first; at most the cap. */
   readonly postIds: readonly PostId[];
@@ -141,7 +83,7 @@ export interface Snapshot {
 }
 
 /**
- * The newest posts that belong on the viewer's timeline, those of suspended authors included: they are hidden at read, and back at once when the author is restored.
+ * The newest posts that belong on the viewer's timeline: none of authors who are pulled and no longer pushed, those of suspended authors included: they are hidden at read, and back at once when the author is restored.
  * Mutes and blocks play no part.
  */
 export async function loadSnapshot(
@@ -156,9 +98,25 @@ export async function loadSnapshot(
     POST_ID_MAX,
     query.cap + 1,
   ]);
-  const postIds = rows.slice(0, query.cap).map((row) => postIdFrom(row.post_id));
+  return cutTo(
+    query.cap,
+    rows.map((row) => postIdFrom(row.post_id)),
+  );
+}
+
+function cutTo(cap: number, found: readonly PostId[]): Snapshot {
+  const postIds = found.slice(0, cap);
   const oldest = postIds.at(-1);
-  return { postIds, floor: rows.length > query.cap && oldest !== undefined ? oldest - 1 : 0 };
+  return { postIds, floor: found.length > cap && oldest !== undefined ? oldest - 1 : 0 };
+}
+
+/** The newest posts of a pulled author, for the list. */
+export async function loadListSnapshot(
+  database: Database,
+  signal: AbortSignal,
+  { cap, ...query }: { readonly tenant: TenantId; readonly author: UserId; readonly cap: number },
+): Promise<Snapshot> {
+  return cutTo(cap, await loadNewestOf(database, signal, { ...query, above: 0, limit: cap + 1 }));
 }
 
 const NEWEST_OF: Statement = {
@@ -166,18 +124,41 @@ const NEWEST_OF: Statement = {
   text: `SELECT posts.post_id FROM posts WHERE posts.tenant_id = $1 AND posts.author_id = $2 AND posts.post_id > $3 AND ${ELIGIBLE} ORDER BY posts.post_id DESC LIMIT $4`,
 };
 
+export interface NewestQuery {
+  readonly tenant: TenantId;
+  readonly author: UserId;
+  readonly above: number;
+  readonly limit: number;
+}
+
 /** An author's newest posts above a position that belong on followers' timelines, newest first. */
-export async function loadNewestOf(
+export function loadNewestOf(database: Database, signal: AbortSignal, query: NewestQuery): Promise<readonly PostId[]> {
+  return newestOfOne(database, NEWEST_OF, signal, query);
+}
+
+/** The class is read in the same moment as the posts: whoever asks after a follow was committed is seen by the backfill on the author's way down, or sees that way down. */
+const NEWEST_PUSHED_OF: Statement = {
+  name: 'home-newest-pushed-of',
+  text: `SELECT newest.post_id FROM (${NEWEST_OF.text}) newest
+  WHERE NOT EXISTS (SELECT 1 FROM authors WHERE tenant_id = $1 AND author_id = $2 AND fanout_class = 'pull') ORDER BY newest.post_id DESC`,
+};
+
+/** The same of an author who is pushed; nothing of one who is pulled. */
+export function loadNewestPushedOf(
   database: Database,
   signal: AbortSignal,
-  query: { readonly tenant: TenantId; readonly author: UserId; readonly above: number; readonly limit: number },
+  query: NewestQuery,
 ): Promise<readonly PostId[]> {
-  const rows = await database.query<{ readonly post_id: number }>(signal, NEWEST_OF, [
-    query.tenant,
-    query.author,
-    query.above,
-    query.limit,
-  ]);
+  return newestOfOne(database, NEWEST_PUSHED_OF, signal, query);
+}
+
+async function newestOfOne(
+  database: Database,
+  statement: Statement,
+  signal: AbortSignal,
+  { tenant, author, above, limit }: NewestQuery,
+): Promise<readonly PostId[]> {
+  const rows = await database.query<{ readonly post_id: number }>(signal, statement, [tenant, author, above, limit]);
   return rows.map((row) => postIdFrom(row.post_id));
 }
 

@@ -5,6 +5,7 @@
  * Nothing is written where the author is not active, or where the request ID was used before: `request` inserts its row first and
  * everything else hangs on `go`. Two calls with one request ID meet in the unique index of publish_requests: the second waits for the first.
  */
+import type { AuthorClass, FanoutClass } from '../../timeline/fanout-class.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { AuthorLifecycle, MediaRef, PostRef, Visibility } from '../../timeline/post.ts';
 import { brokenUniqueConstraint, type Database, type Statement } from './client.ts';
@@ -23,13 +24,14 @@ export interface NewPost {
   readonly request?: { readonly requestId: string; readonly contentHash: Buffer };
 }
 
-/** Follower counts up to which a lane takes an author: DESIGN 5, write path. The job's own plan is made anew when it runs. */
+/** Follower counts up to which a lane takes an author: DESIGN 5, write path. A pulled author's job is a small one whatever the count. The job's own plan is made anew when it runs. */
 const LANE_FOLLOWERS_MAX = { small: 1_000, medium: 10_000 } as const;
 
 export const PUBLISH: Statement = {
   name: 'publish',
   text: `WITH author AS (
-  SELECT coalesce(max(lifecycle), 'active') AS lifecycle, coalesce(max(follower_count), 0) AS followers
+  SELECT coalesce(max(lifecycle), 'active') AS lifecycle, coalesce(max(follower_count), 0) AS followers,
+    coalesce(max(fanout_class), 'push') AS fanout_class, coalesce(max(class_epoch), 0) AS class_epoch
   FROM authors WHERE tenant_id = $1 AND author_id = $2
 ),
 request AS (
@@ -38,7 +40,7 @@ request AS (
   ON CONFLICT DO NOTHING RETURNING 1
 ),
 go AS (
-  SELECT followers FROM author WHERE lifecycle = 'active' AND ($12::text IS NULL OR EXISTS (SELECT 1 FROM request))
+  SELECT followers, fanout_class FROM author WHERE lifecycle = 'active' AND ($12::text IS NULL OR EXISTS (SELECT 1 FROM request))
 ),
 stats AS (
   INSERT INTO post_stats (tenant_id, post_id, author_id) SELECT $1, $3, $2 FROM go
@@ -53,7 +55,7 @@ self AS (
 ),
 job AS (
   INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane)
-  SELECT $1, $3, $2, CASE WHEN followers <= ${LANE_FOLLOWERS_MAX.small} THEN 'small' WHEN followers <= ${LANE_FOLLOWERS_MAX.medium} THEN 'medium' ELSE 'bulk' END
+  SELECT $1, $3, $2, CASE WHEN followers <= ${LANE_FOLLOWERS_MAX.small} OR fanout_class = 'pull' THEN 'small' WHEN followers <= ${LANE_FOLLOWERS_MAX.medium} THEN 'medium' ELSE 'bulk' END
   FROM go
 ),
 event AS (
@@ -65,24 +67,27 @@ counted AS (
   SELECT $1, target.counter, target.post_id, 1 FROM go, (VALUES ('replies', $6::bigint), ('reposts', $8::bigint)) AS target (counter, post_id)
   WHERE target.post_id IS NOT NULL
 )
-SELECT author.lifecycle, EXISTS (SELECT 1 FROM go) AS published FROM author`,
+SELECT author.lifecycle, author.fanout_class, author.class_epoch, EXISTS (SELECT 1 FROM go) AS published FROM author`,
 };
 
 export type PublishOutcome =
-  | { readonly kind: 'published' }
+  | ({ readonly kind: 'published' } & AuthorClass)
   | { readonly kind: 'refused'; readonly lifecycle: AuthorLifecycle }
   | { readonly kind: 'request_known' }
   | { readonly kind: 'id_taken' };
 
+interface PublishedRow {
+  readonly lifecycle: AuthorLifecycle;
+  readonly published: boolean;
+  readonly fanout_class: FanoutClass;
+  readonly class_epoch: number;
+}
+
 export async function insertPost(database: Database, signal: AbortSignal, post: NewPost): Promise<PublishOutcome> {
   try {
-    const [row] = await database.query<{ readonly lifecycle: AuthorLifecycle; readonly published: boolean }>(
-      signal,
-      PUBLISH,
-      publishValues(post),
-    );
+    const [row] = await database.query<PublishedRow>(signal, PUBLISH, publishValues(post));
     if (!row) throw new Error('the publish statement answered no row');
-    if (row.published) return { kind: 'published' };
+    if (row.published) return { kind: 'published', fanoutClass: row.fanout_class, classEpoch: row.class_epoch };
     return row.lifecycle === 'active' ? { kind: 'request_known' } : { kind: 'refused', lifecycle: row.lifecycle };
   } catch (error) {
     if (brokenUniqueConstraint(error)?.startsWith('post_stats')) return { kind: 'id_taken' };
@@ -110,14 +115,15 @@ export function publishValues(post: NewPost): readonly unknown[] {
 
 const FIND_REQUEST: Statement = {
   name: 'publish-request',
-  text: `SELECT r.content_hash, r.post_id, p.reply_to_post_id, p.reply_to_author_id, p.repost_of_post_id, p.repost_of_author_id
+  text: `SELECT r.content_hash, r.post_id, p.reply_to_post_id, p.reply_to_author_id, p.repost_of_post_id, p.repost_of_author_id,
+    coalesce(a.fanout_class, 'push') AS fanout_class, coalesce(a.class_epoch, 0) AS class_epoch
   FROM publish_requests r LEFT JOIN LATERAL (
     SELECT * FROM posts WHERE posts.tenant_id = r.tenant_id AND posts.author_id = r.author_id AND posts.post_id = r.post_id
-  ) p ON true
+  ) p ON true LEFT JOIN authors a ON a.tenant_id = r.tenant_id AND a.author_id = r.author_id
   WHERE r.tenant_id = $1 AND r.request_id = $2`,
 };
 
-export interface KnownRequest {
+export interface KnownRequest extends AuthorClass {
   readonly contentHash: Buffer;
   readonly postId: PostId;
   readonly replyTo?: PostRef;
@@ -131,6 +137,8 @@ interface RequestRow {
   readonly reply_to_author_id: string | null;
   readonly repost_of_post_id: number | null;
   readonly repost_of_author_id: string | null;
+  readonly fanout_class: FanoutClass;
+  readonly class_epoch: number;
 }
 
 /** What an earlier publish with this request ID wrote, or undefined where there was none within the retention. */
@@ -144,6 +152,8 @@ export async function findPublishRequest(
   return {
     contentHash: row.content_hash,
     postId: row.post_id as PostId,
+    fanoutClass: row.fanout_class,
+    classEpoch: row.class_epoch,
     ...(row.reply_to_post_id !== null && {
       replyTo: { postId: row.reply_to_post_id as PostId, author: row.reply_to_author_id as UserId },
     }),

@@ -70,11 +70,14 @@ export type ScriptArgument = string | number | Buffer;
 
 const SCRIPTS = {
   push: scripts.PUSH,
+  floors: scripts.FLOORS,
   begin: scripts.BEGIN,
   addOlder: scripts.ADD_OLDER,
   commit: scripts.COMMIT,
   raiseFloor: scripts.RAISE_FLOOR,
   page: scripts.PAGE,
+  pages: scripts.PAGES,
+  home: scripts.HOME,
   cleanAuthor: scripts.CLEAN_AUTHOR,
   leaseGet: scripts.LEASE_GET,
   leaseFill: scripts.LEASE_FILL,
@@ -261,6 +264,11 @@ function throwUnavailable(error: unknown): never {
     retryAfterMs: RETRY_AFTER_MS,
     cause: error,
   });
+}
+
+/** Something of another type stands under a key of ours: nobody here wrote it. */
+export function isForeignType(error: TributaryError): boolean {
+  return error.cause instanceof Error && error.cause.message.startsWith('WRONGTYPE');
 }
 
 function isManyKeysRefusal({ cause }: TributaryError): boolean {

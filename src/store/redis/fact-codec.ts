@@ -9,6 +9,7 @@ import {
   type Relation,
   VISIBILITIES,
 } from '../../timeline/post.ts';
+import type { PulledAuthor, PulledAuthors } from '../../timeline/pulled.ts';
 
 /** An author's state, and the version of the profile that goes with it (0: none). */
 export interface AuthorFact {
@@ -94,6 +95,25 @@ export function decodeAuthor(text: string): AuthorFact | undefined {
   const state = typeof lifecycle === 'number' ? AUTHOR_STATES[lifecycle] : undefined;
   if (!state || !isBit(isProtected) || !isVersion(profileVersion)) return undefined;
   return { state: { lifecycle: state, protected: isProtected === 1 }, profileVersion };
+}
+
+/** `v` and a JSON list: 1 where there are too many, then author and epoch by turns. */
+export function encodePulled({ authors, tooMany }: PulledAuthors): string {
+  return `v${JSON.stringify([tooMany ? 1 : 0, ...authors.flatMap(({ author, epoch }) => [author, epoch])])}`;
+}
+
+export function decodePulled(text: string): PulledAuthors | undefined {
+  const fields = listIn(text);
+  if (fields === undefined || fields.length % 2 !== 1 || !isBit(fields[0])) return undefined;
+  const authors: PulledAuthor[] = [];
+  for (let at = 1; at < fields.length; at += 2) {
+    const author = userIn(fields[at]);
+    const epoch = fields[at + 1];
+    // An author who went missing would be missing from the page.
+    if (!author || !isVersion(epoch)) return undefined;
+    authors.push({ author, epoch });
+  }
+  return { authors, tooMany: fields[0] === 1 };
 }
 
 function listIn(text: string): readonly unknown[] | undefined {

@@ -7,14 +7,17 @@
 import type { TributaryError } from '../../errors.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { PostMeta, Relation } from '../../timeline/post.ts';
+import type { PulledAuthors } from '../../timeline/pulled.ts';
 import type { Cache } from './client.ts';
 import {
   type AuthorFact,
   decodeAuthor,
   decodeMeta,
+  decodePulled,
   decodeRelation,
   encodeAuthor,
   encodeMeta,
+  encodePulled,
   encodeRelation,
 } from './fact-codec.ts';
 import { KEYS_PER_CALL_MAX, type Keys } from './keys.ts';
@@ -59,6 +62,8 @@ export interface FactOptions {
 
 export type PostFacts = Facts<TenantId, PostId, PostMeta>;
 export type AuthorFacts = Facts<TenantId, UserId, AuthorFact>;
+/** By viewer. */
+export type PulledFacts = Facts<TenantId, UserId, PulledAuthors>;
 export type RelationFacts = Facts<ViewerScope, UserId, Relation>;
 
 export function createPostFacts(cache: Cache, keys: Keys, options: FactOptions): PostFacts {
@@ -73,6 +78,17 @@ export function createPostFacts(cache: Cache, keys: Keys, options: FactOptions):
 
 export function createAuthorFacts(cache: Cache, keys: Keys, options: FactOptions): AuthorFacts {
   return stringFacts(cache, options, (tenant, author) => keys.authorState(tenant, author), encodeAuthor, decodeAuthor);
+}
+
+/** One value for each viewer, and not a hash, since it is always read and replaced as a whole; so a viewer without pulled authors is known as such. */
+export function createPulledFacts(cache: Cache, keys: Keys, options: FactOptions): PulledFacts {
+  return stringFacts(
+    cache,
+    options,
+    (tenant, viewer) => keys.pulledAuthors(tenant, viewer),
+    encodePulled,
+    decodePulled,
+  );
 }
 
 export function createRelationFacts(cache: Cache, keys: Keys, options: FactOptions): RelationFacts {
@@ -145,10 +161,10 @@ function stringFacts<Id, Value>(
   };
 }
 
-type Meaning<Value> = Lookup<Value> | { readonly kind: 'unreadable' };
+export type Meaning<Value> = Lookup<Value> | { readonly kind: 'unreadable' };
 
-/** '' and '~' come from the scripts, `v…` is a fact. */
-function meaningOf<Value>(value: string, decode: (text: string) => Value | undefined): Meaning<Value> {
+/** What a script answered: '' and '~' are its own, `v…` is a fact. */
+export function meaningOf<Value>(value: string, decode: (text: string) => Value | undefined): Meaning<Value> {
   if (value === '') return { kind: 'miss' };
   if (value === '~') return { kind: 'loading' };
   const fact = decode(value);

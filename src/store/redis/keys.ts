@@ -16,6 +16,10 @@ export const KEYS_PER_CALL_MAX = 128;
 export interface Keys {
   /** Home timeline of a viewer: a sorted set. */
   timeline(tenant: TenantId, viewer: UserId): string;
+  /** Recent posts of a pulled author in one class epoch: a sorted set like a timeline. */
+  pulledList(tenant: TenantId, author: UserId, epoch: number): string;
+  /** Pulled authors whom a viewer follows. */
+  pulledAuthors(tenant: TenantId, viewer: UserId): string;
   /** Relations of a viewer: a hash by author. */
   relations(tenant: TenantId, viewer: UserId): string;
   /** Mutable facts of a post. */
@@ -36,6 +40,8 @@ export function createKeys(shards: number): Keys {
   const tagOf = (tenant: TenantId, id: string): string => tags[crc32(`${tenant}:${id}`) % shards] as string;
   return {
     timeline: (tenant, viewer) => `tl:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,
+    pulledList: (tenant, author, epoch) => `al:${tagOf(tenant, author)}:${tenant}:${author}:${epoch}`,
+    pulledAuthors: (tenant, viewer) => `pull:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,
     relations: (tenant, viewer) => `rel:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,
     postMeta: (tenant, postId) => `pm:${tagOf(tenant, String(postId))}:${tenant}:${postId}`,
     authorState: (tenant, author) => `am:${tagOf(tenant, author)}:${tenant}:${author}`,

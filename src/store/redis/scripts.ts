@@ -35,6 +35,16 @@ local function add(key, member, floor, id, cap, stride)
 end
 `;
 
+/** KEYS: timelines. Whom a backfill concerns, asked for many at once. Answers the floor of each, -1 where there is no such timeline. */
+export const FLOORS = `${HEAD}
+local out = {}
+for i, key in ipairs(KEYS) do
+  local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if state[1] then out[i] = string.format('%.0f', tonumber(state[2])) else out[i] = '-1' end
+end
+return out
+`;
+
 /**
  * KEYS: timelines. ARGV: post ID, cap, stride. Never creates a key: a list that was lost must not come back with one entry and look whole.
  */
@@ -124,22 +134,88 @@ if tonumber(ARGV[1]) > tonumber(state[2]) then raise(KEYS[1], state[1], ARGV[1])
 return 1
 `;
 
-/**
- * KEYS: one timeline. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. State and entries are read in one moment. An unread timeline expires; a
- * read lengthens its life, not oftener than the renewal. Answers state member, floor, then IDs; nothing where there is no key.
- */
-export const PAGE = `${HEAD}
-local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-if not state[1] then return {} end
-local ids
-if ARGV[1] == 'older' then
-  ids = redis.call('ZRANGE', KEYS[1], '-' .. ARGV[2], '(0', 'BYSCORE', 'LIMIT', 0, ARGV[3])
-else
-  ids = redis.call('ZRANGE', KEYS[1], '(-' .. ARGV[2], '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, ARGV[3])
+/** Lengthens the life of a READY list that is read, not oftener than the renewal: an unread one expires. */
+const RENEW = `
+local function renew(key, life, renewal)
+  if redis.call('PTTL', key) < tonumber(renewal) then redis.call('PEXPIRE', key, life) end
 end
-if state[1] == 'r' and redis.call('PTTL', KEYS[1]) < tonumber(ARGV[5]) then redis.call('PEXPIRE', KEYS[1], ARGV[4]) end
-local out = {state[1], string.format('%.0f', tonumber(state[2]))}
-for i = 1, #ids do out[i + 2] = ids[i] end
+`;
+
+/** Up to `most` IDs beyond the position, after the first `from` of them: all arguments but the key and the direction are numbers or their text. */
+const BEYOND = `
+local function beyond(key, direction, position, from, most)
+  if direction == 'older' then return redis.call('ZRANGE', key, '-' .. position, '(0', 'BYSCORE', 'LIMIT', from, most) end
+  return redis.call('ZRANGE', key, '(-' .. position, '-inf', 'BYSCORE', 'REV', 'LIMIT', from, most)
+end
+`;
+
+/** State and entries are read in one moment. Answers state member, floor, then IDs; nothing where there is no key. */
+const PAGE_OF = `${RENEW}${BEYOND}
+local function page(key, direction, position, count, life, renewal)
+  local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if not state[1] then return {} end
+  local ids = beyond(key, direction, position, 0, count)
+  if state[1] == 'r' then renew(key, life, renewal) end
+  local out = {state[1], string.format('%.0f', tonumber(state[2]))}
+  for i = 1, #ids do out[i + 2] = ids[i] end
+  return out
+end
+`;
+
+/** KEYS: one timeline. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. Answers as `page`. */
+export const PAGE = `${HEAD}${PAGE_OF}
+return page(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+`;
+
+/**
+ * KEYS: lists. ARGV as of PAGE. Answers one page for each key, of READY lists alone with IDs: the best `count` of all of them together are among those, and little else. So what is
+ * answered does not grow with the number of lists. Every list gives a few IDs; those whose few were all among the best so far give twice as many more, until none is left of that
+ * kind. A list gives all its IDs down to its last one, so each page is complete as far as it goes.
+ */
+export const PAGES = `${HEAD}${RENEW}${BEYOND}
+local sign = ARGV[1] == 'older' and -1 or 1
+local function rank(id)
+  local number = tonumber(id)
+  return number and sign * number or math.huge
+end
+local count = tonumber(ARGV[3])
+local out, open = {}, {}
+for i, key in ipairs(KEYS) do
+  local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  out[i] = {}
+  if state[1] then
+    out[i] = {state[1], string.format('%.0f', tonumber(state[2]))}
+    if state[1] == 'r' then
+      renew(key, ARGV[4], ARGV[5])
+      open[#open + 1] = i
+    end
+  end
+end
+local chunk = math.max(4, math.ceil(count / #KEYS))
+local best = {}
+while #open > 0 do
+  local full = {}
+  for _, i in ipairs(open) do
+    local page = out[i]
+    local have = #page - 2
+    local most = math.min(chunk, count - have)
+    local ids = most > 0 and beyond(KEYS[i], ARGV[1], ARGV[2], have, most) or {}
+    for j = 1, #ids do
+      page[#page + 1] = ids[j]
+      best[#best + 1] = rank(ids[j])
+    end
+    if #ids == most and have + most < count then full[#full + 1] = i end
+  end
+  table.sort(best)
+  for j = #best, count + 1, -1 do best[j] = nil end
+  local last = #best >= count and best[count]
+  open = {}
+  for _, i in ipairs(full) do
+    local page = out[i]
+    if not last or rank(page[#page]) < last then open[#open + 1] = i end
+  end
+  chunk = chunk * 2
+end
 return out
 `;
 
@@ -155,23 +231,35 @@ for i = 2, #ARGV do gone = gone + redis.call('ZREM', KEYS[1], ARGV[i]) end
 return gone
 `;
 
-/**
- * Lease fill. KEYS: facts kept as strings. ARGV: token, its life in ms. A miss leaves the reader's token, which is the right to store; whatever deletes the key takes the right away.
- * What is neither a value nor a token is not ours: a miss. Answers for each key: the value, '' for "load it, the token is yours", '~' for "somebody else loads it".
- */
-export const LEASE_GET = `${HEAD}
-local out = {}
-for i, key in ipairs(KEYS) do
+/** Leaves the token on a miss, which is the right to store; none with an empty token. What is neither a value nor a token is not ours: a miss. */
+const LEASE = `
+local function lease(key, token, life)
   local value = redis.call('GET', key)
   local kind = value and string.sub(value, 1, 1)
-  if kind == 'v' then out[i] = value
-  elseif kind == 't' and value ~= 't' .. ARGV[1] then out[i] = '~'
-  else
-    if kind ~= 't' then redis.call('SET', key, 't' .. ARGV[1], 'PX', ARGV[2]) end
-    out[i] = ''
-  end
+  if kind == 'v' then return value end
+  if kind == 't' and value ~= 't' .. token then return '~' end
+  if kind ~= 't' and token ~= '' then redis.call('SET', key, 't' .. token, 'PX', life) end
+  return ''
 end
+`;
+
+/**
+ * Lease fill. KEYS: facts kept as strings. ARGV: token, its life in ms. A miss leaves the reader's token; whatever deletes the key takes the right to store away.
+ * Answers for each key: the value, '' for "load it, the token is yours", '~' for "somebody else loads it".
+ */
+export const LEASE_GET = `${HEAD}${LEASE}
+local out = {}
+for i, key in ipairs(KEYS) do out[i] = lease(key, ARGV[1], ARGV[2]) end
 return out
+`;
+
+/**
+ * KEYS: timeline and pulled authors of one viewer. ARGV as of PAGE, then token ('' for none) and its life in ms. One call for all that a viewer's shard knows of a page. Answers the
+ * fact as LEASE_GET does, and the page.
+ */
+export const HOME = `${HEAD}${PAGE_OF}${LEASE}
+local pulled = lease(KEYS[2], ARGV[6], ARGV[7])
+return {pulled, page(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])}
 `;
 
 /** KEYS: facts. ARGV: token, life in ms, values. Stores a value only where the token still stands: a load that began before a change cannot put the past back. Answers 1 or 0 for each. */

@@ -8,6 +8,7 @@ import { postIdFrom } from '../../../src/timeline/ids.ts';
 import { type RedisCluster, startRedisCluster } from '../../harness/redis-cluster.ts';
 import { type CacheUnderTest, newTenant, newToken, openCache, soon, user } from './cache-under-test.ts';
 import { factLaws } from './fact-laws.ts';
+import { pulledLaws } from './pulled-laws.ts';
 import { timelineLaws } from './timeline-laws.ts';
 
 let cluster: RedisCluster;
@@ -23,6 +24,7 @@ afterAll(async () => {
 
 describe('on a cluster, timelines', () => timelineLaws(() => under));
 describe('on a cluster, facts', () => factLaws(() => under));
+describe('on a cluster, pulled authors', () => pulledLaws(() => under));
 
 describe('on a cluster', () => {
   it('the checks of the start look at every master', async () => {

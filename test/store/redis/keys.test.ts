@@ -58,6 +58,7 @@ describe('keys', () => {
   it('of one viewer, of one post and of one author share a slot', () => {
     const [viewer, postId] = [user('alice'), postIdFrom(77)];
     expect(slotOf(keys.timeline(T, viewer))).toBe(slotOf(keys.relations(T, viewer)));
+    expect(slotOf(keys.timeline(T, viewer))).toBe(slotOf(keys.pulledAuthors(T, viewer)));
     expect(slotOf(keys.postMeta(T, postId))).toBe(slotOf(keys.postBody(T, postId, 3)));
     expect(slotOf(keys.authorState(T, viewer))).toBe(slotOf(keys.authorProfile(T, viewer, 3)));
   });
@@ -67,6 +68,10 @@ describe('keys', () => {
     const all = [
       keys.timeline(T, a),
       keys.relations(T, a),
+      keys.pulledAuthors(T, a),
+      keys.pulledList(T, a, 1),
+      keys.pulledList(T, a, 11),
+      keys.pulledList(tenant('other'), a, 1),
       keys.authorState(T, a),
       keys.authorProfile(T, a, 1),
       keys.authorProfile(T, a, 2),

@@ -130,7 +130,7 @@ export type BatchFollowRequest = Message<"tributary.v1.BatchFollowRequest"> & {
   followerId: string;
 
   /**
-   * The authors, 1 to 500; repeated IDs count once.
+   * The authors, 1 to 500, each named once.
    *
    * @generated from field: repeated string followee_ids = 2;
    */
@@ -151,7 +151,7 @@ export const BatchFollowRequestSchema: GenMessage<BatchFollowRequest> = /*@__PUR
  */
 export type BatchFollowResponse = Message<"tributary.v1.BatchFollowResponse"> & {
   /**
-   * One result for each different followee, in the order asked for.
+   * One result for each followee, in the order asked for.
    *
    * @generated from field: repeated tributary.v1.BatchFollowResult results = 1;
    */

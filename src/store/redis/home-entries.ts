@@ -1,0 +1,62 @@
+/**
+ * Owns the one call that reads what a viewer's shard holds for a home page: a page of the timeline and, in the same moment, who of the viewer's follows is pulled. A viewer without pulled
+ * authors pays no round trip for that.
+ */
+import { TributaryError } from '../../errors.ts';
+import type { PulledAuthors } from '../../timeline/pulled.ts';
+import { type Cache, isForeignType } from './client.ts';
+import { type EntrySetOptions, type PageRange, pageArgs, pageIn, type TimelinePage } from './entry-sets.ts';
+import { decodePulled } from './fact-codec.ts';
+import { type FactOptions, type Lookup, meaningOf } from './facts.ts';
+import type { Keys } from './keys.ts';
+import type { TimelineOf } from './timelines.ts';
+
+export interface HomeEntries {
+  readonly page: TimelinePage;
+  readonly pulled: Exclude<Lookup<PulledAuthors>, { kind: 'error' }>;
+}
+
+/**
+ * With a token a miss gives the right to store who is pulled, as any lookup of a fact does; without one it gives none. Throws CACHE_UNAVAILABLE where Redis did not answer: then neither is
+ * known.
+ */
+export type ReadHomeEntries = (
+  signal: AbortSignal,
+  query: TimelineOf & PageRange & { readonly token?: string },
+) => Promise<HomeEntries>;
+
+export function createReadHomeEntries(
+  cache: Cache,
+  keys: Keys,
+  options: Pick<EntrySetOptions, 'lifeMs'> & Pick<FactOptions, 'tokenLifeMs'>,
+): ReadHomeEntries {
+  return async function readHomeEntries(signal, { tenant, viewer, token = '', ...range }) {
+    const [timeline, pulled] = [keys.timeline(tenant, viewer), keys.pulledAuthors(tenant, viewer)] as const;
+    let reply: unknown;
+    try {
+      reply = await cache.run(
+        signal,
+        'home',
+        [timeline, pulled],
+        [...pageArgs(range, options), token, options.tokenLifeMs],
+      );
+    } catch (error) {
+      if (!(error instanceof TributaryError && isForeignType(error))) throw error;
+      // Which of the two is somebody else's is not said; both can be made anew.
+      await cache.remove(signal, [timeline, pulled]);
+      return { page: { state: 'absent' }, pulled: { kind: 'loading' } };
+    }
+    const [fact, entries] = reply as readonly [string, unknown];
+    const page = pageIn(entries);
+    const meaning = meaningOf(fact, decodePulled);
+    const unreadable = [page === 'corrupt' && timeline, meaning.kind === 'unreadable' && pulled].filter(
+      (key) => key !== false,
+    );
+    if (unreadable.length > 0) await cache.remove(signal, unreadable);
+    return {
+      page: page === 'corrupt' ? { state: 'absent' } : page,
+      // Read without the right to store: the next reader misses.
+      pulled: meaning.kind === 'hit' || meaning.kind === 'miss' ? meaning : { kind: 'loading' },
+    };
+  };
+}
