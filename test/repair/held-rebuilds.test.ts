@@ -50,6 +50,9 @@ async function holdRebuild(): Promise<{ readonly page: Promise<readonly string[]
   clients = connectClients({ protocol: 'grpc', ...held, key: tenant.key });
   // The key is known from here on.
   await clients.timeline.getHomeTimeline({ viewerId: 'ruth' });
+  // So is whom rita follows: what Postgres is asked next is the snapshot.
+  await read();
+  await cached.evict('tl');
   rows.holdAnswers();
   const [now] = await database.sql<{ at: Date }>('SELECT clock_timestamp() AS at');
   const page = clients.timeline
