@@ -33,6 +33,7 @@ import { type Cache, type CacheOptions, createCache } from './store/redis/client
 import { createAuthorFacts, createPostFacts, createPulledFacts, createRelationFacts } from './store/redis/facts.ts';
 import { createReadHomeEntries } from './store/redis/home-entries.ts';
 import { createKeys } from './store/redis/keys.ts';
+import { type Lineage, readLineages } from './store/redis/lineage.ts';
 import { createPulledLists, type PulledLists } from './store/redis/pulled-lists.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
 import type { PostId, UserId } from './timeline/ids.ts';
@@ -50,6 +51,7 @@ export interface CacheAssembly {
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
+  readonly loadLineages: (signal: AbortSignal) => Promise<readonly Lineage[]>;
   /** One batch of ended follows; answers whether there is probably more. */
   readonly cleanEnded: (signal: AbortSignal) => Promise<boolean>;
   /** Ends what goes on behind readers. The connections are to be closed after it. */
@@ -255,6 +257,7 @@ export function assembleCache(parts: {
     },
     forceRebuild: (call, viewer) => forceRebuild(call, { viewer }),
     afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
+    loadLineages: (signal) => readLineages(cache, signal),
     cleanEnded: createCleanEnded({
       loadUncleaned: (signal, query) => loadUncleanedFollows(database, signal, query),
       cleanUp: entries.cleanUp,

@@ -3,10 +3,12 @@ import type { CacheAssembly } from './cache-assembly.ts';
 import type { Config } from './config.ts';
 import { assembleLane, type LaneAssembly, type LaneStores } from './lane-assembly.ts';
 import type { Metrics } from './metrics/metrics.ts';
+import { createFailoverWatch } from './repair/failover.ts';
 import { createRetention } from './repair/retention.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
 import type { Runtime } from './runtime.ts';
 import type { Database } from './store/postgres/client.ts';
+import { noticeLineages, rerunBatch } from './store/postgres/failovers.ts';
 import * as dead from './store/postgres/fanout-dead.ts';
 import * as jobs from './store/postgres/fanout-jobs.ts';
 import * as outbox from './store/postgres/outbox.ts';
@@ -31,6 +33,9 @@ const RETENTION_EVERY_MS = 30_000;
 const NOTICE_EVERY_MS = 2_000;
 /** For one hint outside of the relay's rounds, which send it again where it is lost. */
 const HINT_MAX_MS = 1_000;
+const FAILOVER_LOOK_EVERY_MS = 1_000;
+/** Longer than a process may speak to a server after that was demoted: its next command is refused, and its next connection leads to the new one. */
+const FAILOVER_SETTLE_MS = 15_000;
 
 export function assembleFanout(parts: {
   readonly config: Config;
@@ -119,6 +124,27 @@ export function assembleFanout(parts: {
     startRelay() {
       every('fan-out relay', config.fanout.relayEveryMs, (signal) => relay.runOnce(signal));
       every('outbox relay', config.fanout.relayEveryMs, relayEvents);
+      every(
+        'failover watch',
+        FAILOVER_LOOK_EVERY_MS,
+        createFailoverWatch({
+          loadLineages: cache.loadLineages,
+          noticeLineages: (signal, input) => noticeLineages(relayDatabase, signal, input),
+          rerunBatch: (signal, most) => rerunBatch(relayDatabase, signal, most),
+          monotonicMs,
+          settleMs: FAILOVER_SETTLE_MS,
+          events: {
+            failedOver(servers) {
+              metrics.cacheFailedOver(servers);
+              log.warn(
+                { servers },
+                'another server took over the cache; the jobs and events of the last minutes run again',
+              );
+            },
+            runAgain: (what) => metrics.ranAgain(what),
+          },
+        }),
+      );
       every(
         'retention',
         RETENTION_EVERY_MS,

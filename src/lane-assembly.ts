@@ -86,6 +86,8 @@ export function assembleLane(parts: LaneParts): LaneAssembly {
     const started = startFanoutWorker({
       ...at,
       concurrency: config.fanout.concurrency[lane],
+      // Over before the row's lease is, so that it never holds up who may take the row.
+      lockMs: config.fanout.leaseMs / 2,
       drainMs: config.drainTimeoutMs,
       async process(signal, hint, turn) {
         const outcome = await deliver(signal, hint);

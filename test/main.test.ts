@@ -3,7 +3,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { createTestDatabase, type TestDatabase } from './harness/database.ts';
 import { eventually, within } from './harness/eventually.ts';
+import { startRole } from './harness/role-process.ts';
 import { startTestService } from './harness/service.ts';
+import { startOwnRedis } from './store/redis/own-redis.ts';
 
 /** Levels of the log from warnings on. */
 const WARN = 40;
@@ -48,5 +50,16 @@ it('a stop amid reads, rebuilds, publishes and fan-out is quick, logs no fault, 
     const before = service.logLines.length;
     await pause(QUIET_MS);
     expect(service.logLines.slice(before)).toEqual([]);
+  }
+});
+
+it('a cache that keeps its past is not started on: the process ends, and says what to set', async () => {
+  const own = await startOwnRedis('--save', '60 1');
+  try {
+    await expect(startRole('all', database, { REDIS_CACHE_URL: own.server.url })).rejects.toThrow(
+      /ended with 1:[\s\S]*it would show what was hidden since\. Set save ""/,
+    );
+  } finally {
+    await own.stop();
   }
 });

@@ -182,7 +182,7 @@ export async function openWorkerUnderTest(parts: {
     const lengths = Array.from({ length: config.timeline.stride + 1 }, (_, index) => CAP + index);
     await seedTimelines(signal, {
       redis,
-      timelines: sets.timelines,
+      timelines,
       keys,
       tenant: TENANT,
       count: parts.timelines,

@@ -39,6 +39,10 @@ export interface CacheMetrics {
   }): void;
   /** Entries taken out of timelines and lists because their posts are gone. */
   deadEntriesRemoved(entries: number): void;
+  /** Servers that took over from one that had been seen before. */
+  cacheFailedOver(servers: number): void;
+  /** Opened anew after a failover. */
+  ranAgain(what: { readonly jobs: number; readonly events: number }): void;
 }
 
 export function cacheMetrics(registry: Registry): CacheMetrics {
@@ -93,6 +97,10 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
   });
   const backfilled = counter('tributary_backfilled_entries_total', 'Entries brought into timelines by new follows.');
   const cleaned = counter('tributary_cleaned_entries_total', 'Entries taken out of timelines, by why.', ['why']);
+  const failovers = counter('tributary_cache_failovers_total', 'Servers of the cache that took over from another.');
+  const again = counter('tributary_reruns_total', 'Fan-out jobs and events opened anew after a failover, by what.', [
+    'what',
+  ]);
   return {
     cacheRead: (layer, result) => reads.inc({ layer, result }),
     leaseFilled: (outcome) => fills.inc({ outcome }),
@@ -109,5 +117,10 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
       if (work === 'clean_up') cleaned.inc({ why: 'unfollowed' }, entries);
     },
     deadEntriesRemoved: (entries) => cleaned.inc({ why: 'gone' }, entries),
+    cacheFailedOver: (servers) => failovers.inc(servers),
+    ranAgain({ jobs, events }) {
+      if (jobs > 0) again.inc({ what: 'jobs' }, jobs);
+      if (events > 0) again.inc({ what: 'events' }, events);
+    },
   };
 }

@@ -35,6 +35,8 @@ export interface FanoutWorkerOptions {
   /** That of the queue. */
   readonly prefix: string;
   readonly concurrency: number;
+  /** Life of BullMQ's lock on a job, renewed at half of it: a job whose worker died is not hinted anew before it is over. */
+  readonly lockMs: number;
   /** What runs may take this long to end when the worker closes. */
   readonly drainMs: number;
   /** Does what the hint asks for. Its rejection is counted and the hint is gone: the row is still there. */
@@ -59,9 +61,8 @@ export interface FanoutWorkerEvents {
   workerReplaced(): void;
 }
 
-/** Life of BullMQ's lock on a job, renewed at half of it. Shorter than usual: a job whose worker died is not hinted anew before it is over. */
-const LOCK_MS = 15_000;
-const STALLED_CHECK_EVERY_MS = 10_000;
+/** Between two looks for jobs whose lock is over, in lives of a lock. */
+const STALLED_CHECK_LIVES = 2 / 3;
 /** Pause after an error of the connection. BullMQ's own 15 s would be the whole time in which a job must have started again. */
 const ERROR_PAUSE_MS = 1_000;
 /** How long hints may wait beside free hands before the worker is taken for deaf. */
@@ -120,8 +121,8 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
       prefix: names.prefix,
       concurrency: options.concurrency,
       drainDelay: BLOCK_SECONDS,
-      lockDuration: LOCK_MS,
-      stalledInterval: STALLED_CHECK_EVERY_MS,
+      lockDuration: options.lockMs,
+      stalledInterval: Math.ceil(options.lockMs * STALLED_CHECK_LIVES),
       runRetryDelay: ERROR_PAUSE_MS,
       skipVersionCheck: true,
       // As the hints say themselves; for jobs that others have put there.

@@ -194,9 +194,9 @@ export function createDeliver(parts: DeliverParts): Deliver {
     for (let page = 1; page <= PAGES_MAX; page += 1) {
       const plan = planFanout(await parts.loadSubject(signal, { tenant, author, postId }));
       if (plan.kind === 'nothing') return finish(signal, run, 'nothing');
-      const unlisted = await list(signal, run, plan);
+      const unlisted = await list(signal, run, plan, incomplete !== undefined);
       if (plan.kind !== 'followers') {
-        const pushed = await push(signal, run, [author]);
+        const pushed = await push(signal, run, [author], false);
         if (pushed.failed.length > 0) throw new PageIncomplete(pushed);
         if (unlisted) throw new PageIncomplete(unlisted);
         return finish(signal, run, plan.kind);
@@ -212,7 +212,8 @@ export function createDeliver(parts: DeliverParts): Deliver {
       fetching = last || lane !== undefined ? undefined : fetch(cursor);
 
       own = [];
-      const pushed = await push(signal, run, viewers);
+      // After a page that did not go through, the run is to be repeated in any case: those on the pages after it must not wait for what is lost.
+      const pushed = await push(signal, run, viewers, incomplete !== undefined);
       if (pushed.failed.length > 0) {
         incomplete ??= pushed;
         // Nothing at all went through: Redis is away, and further pages would fare no better.
@@ -250,11 +251,11 @@ export function createDeliver(parts: DeliverParts): Deliver {
    * Brings the post to the author's list where the plan has one and this run has not: the class is read with every page, so a run that began before the author's class changed brings it too. Answers
    * what was not confirmed.
    */
-  async function list(signal: AbortSignal, run: Run, plan: FanoutPlan): Promise<Pushed | undefined> {
+  async function list(signal: AbortSignal, run: Run, plan: FanoutPlan, once: boolean): Promise<Pushed | undefined> {
     const epoch = 'listEpoch' in plan ? plan.listEpoch : undefined;
     if (epoch === undefined || epoch === run.listedEpoch) return undefined;
     const { tenant, postId, lease } = run;
-    const to = { tenant, postId, author: lease.author, epoch, lastResort: isLastResort(lease) };
+    const to = { tenant, postId, author: lease.author, epoch, once, lastResort: !once && isLastResort(lease) };
     const pushed = await parts.pushToList(signal, to);
     if (pushed.failed.length > 0) return pushed;
     run.listedEpoch = epoch;
@@ -265,10 +266,17 @@ export function createDeliver(parts: DeliverParts): Deliver {
     signal: AbortSignal,
     run: Run,
     viewers: readonly UserId[],
+    once: boolean,
   ): Promise<Pushed & { readonly tookMs: number }> {
     const { tenant, postId, lease } = run;
     const startedMs = parts.clock.monotonicMs();
-    const pushed = await parts.pushPost(signal, { tenant, postId, viewers, lastResort: isLastResort(lease) });
+    const pushed = await parts.pushPost(signal, {
+      tenant,
+      postId,
+      viewers,
+      once,
+      lastResort: !once && isLastResort(lease),
+    });
     const tookMs = parts.clock.monotonicMs() - startedMs;
     events.delivered({ lane: lease.lane, count: pushed.added, seconds: run.secondsNow() });
     events.skipped({ lane: lease.lane, notResident: pushed.absent, belowFloor: pushed.belowFloor });

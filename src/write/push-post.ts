@@ -40,10 +40,12 @@ export interface Pushed {
   readonly error?: TributaryError;
 }
 
-/** `lastResort`: what fails to the end is pushed alone, and a timeline that still refuses is dropped where Redis lets it be. */
+/**
+ * `once`: what fails is not tried again. `lastResort`: what fails to the end is pushed alone, and a timeline that still refuses is dropped where Redis lets it be.
+ */
 export type PushPost = (
   signal: AbortSignal,
-  post: PostForViewers & { readonly lastResort: boolean },
+  post: PostForViewers & { readonly once: boolean; readonly lastResort: boolean },
 ) => Promise<Pushed>;
 
 const TRIES_MAX = 4;
@@ -53,12 +55,12 @@ const RETRY_BASE_MS = 100;
 const ALONE_MAX = 256;
 
 export function createPushPost(parts: PushPostParts): PushPost {
-  return async function pushPost(signal, { lastResort, ...post }) {
+  return async function pushPost(signal, { once, lastResort, ...post }) {
     const tally = { added: 0, present: 0, absent: 0, belowFloor: 0 };
     let failed = post.viewers;
     let error: TributaryError | undefined;
 
-    for (let attempt = 1; failed.length > 0 && attempt <= TRIES_MAX; attempt += 1) {
+    for (let attempt = 1; failed.length > 0 && attempt <= (once ? 1 : TRIES_MAX); attempt += 1) {
       if (attempt > 1) {
         await pause(signal, RETRY_BASE_MS * 2 ** (attempt - 2) * parts.random.fraction());
         parts.events.pushesRetried(failed.length);
@@ -81,6 +83,7 @@ export function createPushPost(parts: PushPostParts): PushPost {
           tally.absent += 1;
           continue;
         }
+        // It is Redis that does not answer, and not the timeline that is broken: the rest would only wait it out, one after another.
         left.push(...alone.slice(index));
         break;
       }

@@ -8,7 +8,7 @@ import { createPushPost, type Pushed, type PushPostEvents } from './push-post.ts
 
 export type PushToList = (
   signal: AbortSignal,
-  post: PulledListOf & { readonly postId: PostId; readonly lastResort: boolean },
+  post: PulledListOf & { readonly postId: PostId; readonly once: boolean; readonly lastResort: boolean },
 ) => Promise<Pushed>;
 
 export interface PushToListParts {
@@ -19,7 +19,7 @@ export interface PushToListParts {
 }
 
 export function createPushToList({ push, drop, random, events }: PushToListParts): PushToList {
-  return async function pushToList(signal, { postId, lastResort, ...of }) {
+  return async function pushToList(signal, { postId, once, lastResort, ...of }) {
     // The list stands where a timeline would, under the author's name.
     const pushPost = createPushPost({
       async push(within) {
@@ -34,6 +34,6 @@ export function createPushToList({ push, drop, random, events }: PushToListParts
       random,
       events,
     });
-    return pushPost(signal, { tenant: of.tenant, postId, viewers: [of.author], lastResort });
+    return pushPost(signal, { tenant: of.tenant, postId, viewers: [of.author], once, lastResort });
   };
 }

@@ -12,8 +12,12 @@ export interface Cached {
   evictAll(): Promise<void>;
   /** Entries of a resident timeline, newest first; undefined where it is absent. */
   entries(viewer: string): Promise<readonly string[] | undefined>;
+  /** As if the rebuild that is under way had begun a day ago, and so longer ago than any lease. */
+  ageRebuild(viewer: string): Promise<void>;
   close(): void;
 }
+
+const DAY_MS = 86_400_000;
 
 export function openCached(tenant: string): Cached {
   const redis = new Redis(inject('servers').cacheUrl);
@@ -37,6 +41,17 @@ export function openCached(tenant: string): Cached {
       if (key === undefined) return undefined;
       // The last member is the state.
       return (await redis.zrange(key, '0', '-1')).slice(0, -1);
+    },
+    async ageRebuild(viewer) {
+      const [key = ''] = await find(`tl:{*}:${tenant}:${viewer}`);
+      const [state = '', floor = ''] = await redis.zrange(key, '-1', '-1', 'WITHSCORES');
+      const [, token, since] = /^b(.*):(\d+)$/.exec(state) ?? [];
+      if (token === undefined) throw new Error(`nobody rebuilds the timeline of ${viewer}`);
+      await redis
+        .multi()
+        .zrem(key, state)
+        .zadd(key, floor, `b${token}:${Number(since) - DAY_MS}`)
+        .exec();
     },
     close: () => redis.disconnect(),
   };

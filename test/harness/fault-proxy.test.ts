@@ -118,6 +118,44 @@ describe('the fault proxy', () => {
     await echoes(await dial(), 'b');
   });
 
+  it('keeps bytes back from a chosen one on, and passes them on later, in order', async () => {
+    const line = await dial();
+    await echoes(line, 'a');
+    const held = proxy.holdAfter(3);
+    line.socket.write('bcdef');
+    await held;
+    line.socket.write('gh');
+    await eventually(() => expect(proxy.bytesUp).toBe(8));
+    // The echo of what came through is kept back too.
+    expect(line.heard()).toBe('a');
+    await proxy.restore();
+    await eventually(() => expect(line.heard()).toBe('abcdefgh'));
+  });
+
+  it('keeps answers back, and nothing that is asked', async () => {
+    const line = await dial();
+    await echoes(line, 'a');
+    proxy.holdAnswers();
+    line.socket.write('bc');
+    await eventually(() => expect(proxy.bytesDown).toBe(3));
+    expect(line.heard()).toBe('a');
+    await proxy.restore();
+    await eventually(() => expect(line.heard()).toBe('abc'));
+  });
+
+  it('leads new connections elsewhere, and leaves the open ones where they are', async () => {
+    const other = createServer((socket) => socket.end('other'));
+    other.listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const line = await dial();
+    await echoes(line, 'a');
+    proxy.retarget((other.address() as { port: number }).port);
+    const late = await dial();
+    await eventually(() => expect(late.heard()).toBe('other'));
+    await echoes(line, 'b');
+    other.close();
+  });
+
   it('leaves nothing open', async () => {
     const line = await dial();
     await echoes(line, 'a');

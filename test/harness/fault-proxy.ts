@@ -27,7 +27,13 @@ export interface FaultProxy {
   delay(ms: number): void;
   /** Passes `bytes` more to clients, over all connections, then resets the connection that would get the next one. Once. */
   cutAfter(bytes: number): void;
-  /** Passes everything on again. What was dropped stays dropped. */
+  /** Passes `bytes` more of clients on, over all connections, then keeps back whatever either side sends. Resolves at that moment. Once. */
+  holdAfter(bytes: number): Promise<void>;
+  /** Passes on what clients send, and keeps back what the target answers. */
+  holdAnswers(): void;
+  /** Connections to come go to this port; those that are open stay where they are. */
+  retarget(port: number): void;
+  /** Passes everything on again, first what was kept back. What was dropped stays dropped. */
   restore(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -43,6 +49,10 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
   let dropping = false;
   let delayMs = 0;
   let leftUntilCut: number | undefined;
+  let targetPort = target.port;
+  let leftUntilHeld: { bytes: number; readonly reached: () => void } | undefined;
+  let holding: 'nothing' | 'answers' | 'everything' = 'nothing';
+  let kept: (() => void)[] = [];
 
   function resetPair(client: Socket): void {
     const upstream = pairs.get(client);
@@ -54,7 +64,8 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
   /** Passes chunks and the end of the stream on, in order, each `delayMs` after it came. */
   function pump(from: Socket, to: Socket, seen: (chunk: Buffer) => boolean): void {
     const pass = (act: () => void): void => {
-      if (delayMs > 0) setTimeout(() => !to.destroyed && act(), delayMs);
+      if (holding === 'everything' || (holding === 'answers' && pairs.has(to))) kept.push(() => !to.destroyed && act());
+      else if (delayMs > 0) setTimeout(() => !to.destroyed && act(), delayMs);
       else act();
     };
     from.on('data', (chunk: Buffer) => {
@@ -72,13 +83,22 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
 
   function accept(client: Socket): void {
     connectionsTaken += 1;
-    const upstream = dial({ host: target.host ?? '127.0.0.1', port: target.port, allowHalfOpen: true });
+    const upstream = dial({ host: target.host ?? '127.0.0.1', port: targetPort, allowHalfOpen: true });
     pairs.set(client, upstream);
     client.setNoDelay(true);
     upstream.setNoDelay(true);
     pump(client, upstream, (chunk) => {
       bytesUp += chunk.length;
-      return true;
+      if (leftUntilHeld === undefined || dropping || forgotten.has(client)) return true;
+      const { bytes, reached } = leftUntilHeld;
+      leftUntilHeld.bytes -= chunk.length;
+      if (chunk.length <= bytes) return true;
+      upstream.write(chunk.subarray(0, bytes));
+      kept.push(() => !upstream.destroyed && upstream.write(chunk.subarray(bytes)));
+      holding = 'everything';
+      leftUntilHeld = undefined;
+      reached();
+      return false;
     });
     pump(upstream, client, (chunk) => {
       bytesDown += chunk.length;
@@ -164,12 +184,28 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
     cutAfter(bytes) {
       leftUntilCut = bytes;
     },
+    holdAfter(bytes) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      leftUntilHeld = { bytes, reached: resolve };
+      return promise;
+    },
+    holdAnswers() {
+      holding = 'answers';
+    },
+    retarget(other) {
+      targetPort = other;
+    },
     async restore() {
       // Streams with a hole in them would only confuse both ends.
       if (dropping) resetAll();
       dropping = false;
       delayMs = 0;
       leftUntilCut = undefined;
+      leftUntilHeld = undefined;
+      holding = 'nothing';
+      const acts = kept;
+      kept = [];
+      for (const act of acts) act();
       if (!server) await listen();
     },
     stop: refuse,

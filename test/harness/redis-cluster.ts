@@ -19,6 +19,9 @@ export interface ClusterNode {
   readonly id: string;
   /** Speaks to this node alone. */
   readonly client: Redis;
+  /** SIGSTOP: it keeps its port, its connections and its memory, and answers nobody. */
+  freeze(): void;
+  thaw(): void;
 }
 
 export interface RedisCluster {
@@ -79,7 +82,11 @@ async function startNode(dataDir: string): Promise<EmbeddedServer> {
         role: 'cache',
         dataDir,
         port: await pickPort(),
-        extraArgs: ['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'],
+        // As the service asks for it: a node that is lost must not silence the others.
+        extraArgs: [
+          ...['--cluster-enabled', 'yes', '--cluster-node-timeout', '2000'],
+          ...['--cluster-require-full-coverage', 'no'],
+        ],
       });
     } catch (error) {
       // A port that was free may be taken a moment later.
@@ -110,8 +117,15 @@ async function join(servers: readonly EmbeddedServer[], clients: readonly Redis[
   );
   return Promise.all(
     clients.map(async (client, index) => {
-      const { url, port } = servers[index] as EmbeddedServer;
-      return { url, port, client, id: String(await client.cluster('MYID')) };
+      const { url, port, pid } = servers[index] as EmbeddedServer;
+      return {
+        url,
+        port,
+        client,
+        id: String(await client.cluster('MYID')),
+        freeze: () => void process.kill(pid, 'SIGSTOP'),
+        thaw: () => void process.kill(pid, 'SIGCONT'),
+      };
     }),
   );
 }

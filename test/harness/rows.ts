@@ -68,6 +68,20 @@ export async function storeFollowees(
   );
 }
 
+/** Makes `count` users follow `followee` in one statement, and answers them: `f00000`, `f00001` …, in the order of fan-out's pages. */
+export async function storeManyFollowers(
+  database: Pick<TestDatabase, 'sql'>,
+  tenant: string,
+  { followee, count }: { readonly followee: string; readonly count: number },
+): Promise<readonly string[]> {
+  await database.sql(
+    `INSERT INTO follows (tenant_id, follower_id, followee_id)
+     SELECT $1, 'f' || lpad(n::text, 5, '0'), $2 FROM generate_series(0, $3 - 1) n`,
+    [tenant, followee, count],
+  );
+  return Array.from({ length: count }, (_, index) => `f${String(index).padStart(5, '0')}`);
+}
+
 /** Makes an author be of a class, and so widely followed that nothing of ours takes the class back. */
 export async function storeClass(
   database: Pick<TestDatabase, 'sql'>,

@@ -75,20 +75,30 @@ const ENVIRONMENT = {
   RELAY_EVERY_MS: '20',
 };
 
+/** What a process of the service is told in a test: the test's own database, and the servers of the run. */
+export function environmentOf(
+  database: Pick<TestDatabase, 'url' | 'name'>,
+  more: Readonly<Record<string, string>> = {},
+): Readonly<Record<string, string>> {
+  const servers = inject('servers');
+  return {
+    ...ENVIRONMENT,
+    DATABASE_URL: database.url,
+    REDIS_CACHE_URL: servers.cacheUrl,
+    REDIS_QUEUE_URL: servers.queueUrl,
+    QUEUE_PREFIX: database.name,
+    ...more,
+  };
+}
+
 let tenantsMade = 0;
 
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
   const database = options.database ?? (await createTestDatabase());
   const clock = options.clock ?? createTestClock();
-  const servers = inject('servers');
-  const config = configFrom({
-    ...ENVIRONMENT,
-    DATABASE_URL: options.databaseUrl ?? database.url,
-    REDIS_CACHE_URL: servers.cacheUrl,
-    REDIS_QUEUE_URL: servers.queueUrl,
-    QUEUE_PREFIX: database.name,
-    ...options.env,
-  });
+  const config = configFrom(
+    environmentOf({ url: options.databaseUrl ?? database.url, name: database.name }, options.env),
+  );
   const logLines: string[] = [];
   const service = await startService(config, {
     clock,

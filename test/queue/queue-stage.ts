@@ -46,6 +46,7 @@ export async function openQueueStage(
         lane: 'small',
         prefix,
         concurrency: 4,
+        lockMs: 15_000,
         drainMs: 5_000,
         process,
         async hintAgain(again) {

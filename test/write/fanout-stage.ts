@@ -9,8 +9,8 @@ import { createDatabase, type Database } from '../../src/store/postgres/client.t
 import { buryJob } from '../../src/store/postgres/fanout-dead.ts';
 import * as fanoutJobs from '../../src/store/postgres/fanout-jobs.ts';
 import { insertPost } from '../../src/store/postgres/publish.ts';
-import { type Cache, createCache } from '../../src/store/redis/client.ts';
-import { createKeys } from '../../src/store/redis/keys.ts';
+import { type Cache, type CacheOptions, createCache } from '../../src/store/redis/client.ts';
+import { createKeys, type Keys } from '../../src/store/redis/keys.ts';
 import { createPulledLists, type PulledLists } from '../../src/store/redis/pulled-lists.ts';
 import { createTimelines, type Timelines } from '../../src/store/redis/timelines.ts';
 import {
@@ -47,6 +47,7 @@ export interface FanoutStage {
   readonly rows: TestDatabase;
   readonly database: Database;
   readonly timelines: Timelines;
+  readonly keys: Keys;
   readonly lists: PulledLists;
   readonly tenant: TenantId;
   readonly events: DeliverEventLog;
@@ -73,6 +74,8 @@ export interface DeliverEventLog {
   readonly died: string[];
   readonly moved: string[];
   readonly retried: number[];
+  /** Pushes that were not confirmed, in each try. */
+  readonly unconfirmed: number[];
   dropped: number;
 }
 
@@ -96,7 +99,8 @@ export const ATTEMPTS_MAX = 5;
 
 let sequence = 0;
 
-export async function openStage(): Promise<FanoutStage> {
+/** On the shared cache, or on another. */
+export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutStage> {
   const rows = await createTestDatabase();
   const database = createDatabase({
     url: rows.url,
@@ -114,6 +118,7 @@ export async function openStage(): Promise<FanoutStage> {
     commandTimeoutMs: 5_000,
     connectTimeoutMs: 5_000,
     clientFailed: () => undefined,
+    ...of,
   });
   const keys = createKeys(256);
   const sets = { cap: 800, stride: 64, lifeMs: 600_000, rebuildLeaseMs: 5_000 };
@@ -128,6 +133,7 @@ export async function openStage(): Promise<FanoutStage> {
     died: [],
     moved: [],
     retried: [],
+    unconfirmed: [],
     dropped: 0,
   };
 
@@ -141,6 +147,7 @@ export async function openStage(): Promise<FanoutStage> {
     rows,
     database,
     timelines,
+    keys,
     lists,
     tenant,
     events,
@@ -181,7 +188,7 @@ export async function openStage(): Promise<FanoutStage> {
           drop: (signal, of) => timelines.drop(signal, of),
           random: systemRandom,
           events: {
-            pushesFailed: () => undefined,
+            pushesFailed: (count) => events.unconfirmed.push(count),
             pushesRetried: (count) => events.retried.push(count),
             timelineDropped: () => {
               events.dropped += 1;

@@ -11,6 +11,7 @@ export class CacheRefused extends Error {
 }
 
 const ENTRIES_SETTING = 'zset-max-listpack-entries';
+const COVERAGE_SETTING = 'cluster-require-full-coverage';
 
 /**
  * Warnings for the log, none where all is well. Throws CacheRefused where the cache keeps a snapshot or an append-only file, and CACHE_UNAVAILABLE where it does not
@@ -26,10 +27,12 @@ export async function checkCache(
   const unknown = (setting: string, needed: string): string =>
     `the cache Redis does not tell its setting "${setting}"; it must be ${needed}`;
 
-  const [snapshots, appendOnly, entries] = await Promise.all([
+  const [snapshots, appendOnly, entries, clustered, coverage] = await Promise.all([
     settingsOf(cache, 'save', signal),
     settingsOf(cache, 'appendonly', signal),
     settingsOf(cache, ENTRIES_SETTING, signal),
+    settingsOf(cache, 'cluster-enabled', signal),
+    settingsOf(cache, COVERAGE_SETTING, signal),
   ]);
   const snapshot = snapshots?.find((value) => value !== '');
   if (snapshot !== undefined) {
@@ -51,6 +54,11 @@ export async function checkCache(
   if (fewest < neededEntries) {
     warnings.push(
       `the cache Redis has ${ENTRIES_SETTING} ${fewest}, timelines need ${neededEntries} (cap ${cap} + stride ${stride} + 1): beyond it each takes some six times the memory`,
+    );
+  }
+  if (clustered?.includes('yes') && coverage?.includes('yes')) {
+    warnings.push(
+      `the cache Redis has ${COVERAGE_SETTING} yes: when one node is lost, the others answer nobody either. Set it to no`,
     );
   }
   return warnings;

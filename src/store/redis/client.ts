@@ -62,6 +62,8 @@ export interface Cache {
   removeMembers(signal: AbortSignal, key: string, members: readonly (string | number)[]): Promise<void>;
   /** A setting of the server, or of each master of a cluster; nothing for one that the server does not know. */
   settings(signal: AbortSignal, name: string): Promise<readonly string[]>;
+  /** A section of INFO of the server, or of each master of a cluster that answers. Throws where none does. */
+  info(signal: AbortSignal, section: string): Promise<readonly string[]>;
   /** Calls in flight fail as CACHE_UNAVAILABLE, as do those to come. */
   close(): Promise<void>;
 }
@@ -225,9 +227,19 @@ export function createCache(options: CacheOptions): Cache {
     },
 
     async settings(signal, name) {
-      const nodes = client instanceof Cluster ? client.nodes('master') : [client];
-      const replies = await Promise.all(nodes.map((node) => bounded(signal, () => node.config('GET', name))));
+      const replies = await Promise.all(
+        mastersOf(client).map((node) => bounded(signal, () => node.config('GET', name))),
+      );
       return (replies as readonly (readonly string[])[]).flatMap(([, value]) => value ?? []);
+    },
+
+    async info(signal, section) {
+      const replies = await Promise.allSettled(
+        mastersOf(client).map((node) => bounded(signal, () => node.info(section))),
+      );
+      throwIfAborted(signal);
+      const texts = replies.flatMap((reply) => (reply.status === 'fulfilled' ? [reply.value] : []));
+      return texts.length > 0 ? texts : throwUnavailable(new Error('no server answered'));
     },
 
     async close() {
@@ -245,6 +257,10 @@ export function createCache(options: CacheOptions): Cache {
       if (!isOver) await ended;
     },
   };
+}
+
+function mastersOf(client: Commands): readonly Redis[] {
+  return client instanceof Cluster ? client.nodes('master') : [client];
 }
 
 function throwUnavailable(error: unknown): never {

@@ -37,6 +37,13 @@ describe('on a cluster', () => {
     } finally {
       await second?.client.config('SET', 'zset-max-listpack-entries', 2_165);
     }
+    await second?.client.config('SET', 'cluster-require-full-coverage', 'yes');
+    try {
+      const warnings = await checkCache(under.cache, { cap: 800, stride: 64 }, soon());
+      expect(warnings).toEqual([expect.stringContaining('cluster-require-full-coverage')]);
+    } finally {
+      await second?.client.config('SET', 'cluster-require-full-coverage', 'no');
+    }
   });
 
   it('a script over two slots would be refused: that none was is no accident', async () => {

@@ -1,0 +1,81 @@
+/**
+ * Owns a process of the service that a test may kill or put to sleep: the program itself, in one role, over the test's database. Invariant: none outlives the
+ * test file that started it.
+ */
+import { spawn } from 'node:child_process';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterAll } from 'vitest';
+import type { Role } from '../../src/config.ts';
+import type { TestDatabase } from './database.ts';
+import { within } from './eventually.ts';
+import { environmentOf } from './service.ts';
+
+export interface RoleProcess {
+  readonly grpcPort: number;
+  readonly httpPort: number;
+  /** Lines that it wrote, of its log and else. */
+  readonly lines: readonly string[];
+  /** SIGKILL: nothing of it runs after this. Resolves when it is gone. */
+  kill(): Promise<void>;
+  /** SIGSTOP: its event loop stands still, its connections stay open. */
+  freeze(): void;
+  thaw(): void;
+  /** SIGTERM; answers its exit code. */
+  stop(): Promise<number | null>;
+}
+
+const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
+/** A second on an idle machine. */
+const START_MAX_MS = 30_000;
+const STOP_MAX_MS = 15_000;
+
+const alive = new Set<() => Promise<void>>();
+afterAll(async () => {
+  await Promise.all([...alive].map((kill) => kill()));
+});
+
+/** Resolves once it serves; rejects with what it wrote where it ended before. */
+export async function startRole(
+  role: Role,
+  database: Pick<TestDatabase, 'url' | 'name'>,
+  env: Readonly<Record<string, string>> = {},
+): Promise<RoleProcess> {
+  const child = spawn(process.execPath, [MAIN], {
+    env: { ...environmentOf(database, env), PATH: process.env['PATH'] ?? '', TRIBUTARY_ROLE: role },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const { promise: ended, resolve: end } = Promise.withResolvers<number | null>();
+  child.once('close', end);
+  const kill = async (): Promise<void> => {
+    child.kill('SIGKILL');
+    await ended;
+  };
+  alive.add(kill);
+  void ended.then(() => alive.delete(kill));
+
+  const lines: string[] = [];
+  const serving = Promise.withResolvers<{ readonly grpcPort: number; readonly httpPort: number }>();
+  serving.promise.catch(() => undefined);
+  for (const stream of [child.stdout, child.stderr]) {
+    createInterface({ input: stream }).on('line', (line) => {
+      lines.push(line);
+      if (line.includes('"msg":"serving"')) serving.resolve(JSON.parse(line));
+    });
+  }
+  void ended.then((code) => serving.reject(new Error(`ended with ${code}:\n${lines.join('\n')}`)));
+
+  const { grpcPort, httpPort } = await within(serving.promise, START_MAX_MS);
+  return {
+    grpcPort,
+    httpPort,
+    lines,
+    kill,
+    freeze: () => void child.kill('SIGSTOP'),
+    thaw: () => void child.kill('SIGCONT'),
+    stop() {
+      child.kill('SIGTERM');
+      return within(ended, STOP_MAX_MS);
+    },
+  };
+}
