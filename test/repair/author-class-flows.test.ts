@@ -9,14 +9,15 @@ import type { Cast } from '../harness/play.ts';
 import { startTestService, type TestService, type TestTenant } from '../harness/service.ts';
 import { homePages, walkNewer, walkOlder, wholeHome } from '../harness/walk.ts';
 
-/** With them an author stays in BOTH for some seven seconds. */
+/** With them an author stays in BOTH for some three and a half seconds. */
 const SHORT_WAIT = {
   AUTHOR_PULL_UP: '3',
   AUTHOR_PULL_DOWN: '2',
   AUTHOR_CLASS_EVERY_MS: '20',
   PULLED_LIFE_MS: '100',
-  READ_DEADLINE_DEFAULT_MS: '3000',
-  READ_DEADLINE_MAX_MS: '3000',
+  FACT_LOAD_LEASE_MS: '300',
+  READ_DEADLINE_DEFAULT_MS: '2000',
+  READ_DEADLINE_MAX_MS: '2000',
   REBUILD_LEASE_MS: '1000',
   DATABASE_STATEMENT_TIMEOUT_MS: '1000',
   TIMELINE_CAP: '30',

@@ -10,6 +10,7 @@ import { systemRandom } from '../../src/runtime.ts';
 import { createDatabase, type Database } from '../../src/store/postgres/client.ts';
 import * as outbox from '../../src/store/postgres/outbox.ts';
 import { createOutboxRelay } from '../../src/write/outbox-relay.ts';
+import { openRedisMonitor } from '../harness/redis-monitor.ts';
 import { createTestLog, startTestService, type TestService } from '../harness/service.ts';
 
 export interface FollowStage {
@@ -106,22 +107,20 @@ export async function commandsOf(
   work: () => Promise<unknown>,
 ): Promise<readonly string[][]> {
   const redis = new Redis(url);
-  const monitor = await redis.monitor();
-  const seen: string[][] = [];
   const end = `end-of-${tenant}`;
-  const ended = new Promise<void>((resolve) => {
-    monitor.on('monitor', (_time: string, args: string[], source: string) => {
-      if (args.includes(end)) resolve();
-      else if (source !== 'lua' && args.some((arg) => arg.includes(tenant))) seen.push(args);
-    });
+  const ended = Promise.withResolvers<void>();
+  const monitor = await openRedisMonitor(url, (args) => {
+    if (args.includes(end)) ended.resolve();
   });
   try {
     await work();
     await redis.echo(end);
-    await ended;
-    return seen;
+    await ended.promise;
+    return monitor.commands
+      .filter((args) => !args.includes(end) && args.some((arg) => arg.includes(tenant)))
+      .map((args) => [...args]);
   } finally {
-    monitor.disconnect();
+    monitor.close();
     redis.disconnect();
   }
 }
