@@ -7,11 +7,13 @@ import { createMetrics } from './metrics/metrics.ts';
 import { systemRuntime } from './runtime.ts';
 import type { ShownClass } from './store/postgres/author-classes.ts';
 import { createDatabase } from './store/postgres/client.ts';
+import * as dead from './store/postgres/fanout-dead.ts';
 import { migrate } from './store/postgres/migrate.ts';
 import { KEY_ROLES, type KeyRole } from './store/postgres/tenants.ts';
 import { type PostId, parsePostId, parseTenantId, parseUserId, type TenantId, type UserId } from './timeline/ids.ts';
 import { MODERATION_STATES, type ModerationState } from './timeline/post.ts';
 import type { Administer } from './write/administer.ts';
+import { createDeadLetters, type DeadLetterName, type DeadLetters } from './write/dead-letters.ts';
 
 const USAGE = `Usage: npm run admin -- <verb> [options]
   migrate                                              bring the database's schema to the newest version
@@ -23,54 +25,77 @@ const USAGE = `Usage: npm run admin -- <verb> [options]
   author-class    --tenant T --author A                shows how the author's posts reach followers
   moderate-post   --tenant T --post P --state clear|sensitive|hidden
   recount-followers --tenant T [--author A | --after A]  counts followers anew from the follows: of one author, or of all (after one)
+  fanout-dead     [--after LINE]                       fan-outs that were put aside, 100 at a time
+  fanout-retry    <tenant> <post> [generation] | --all puts them back, to go on from their checkpoints
 The database is the one of DATABASE_URL, the cache the one of REDIS_CACHE_URL: what an author or a post must no longer show is deleted there.`;
 
 /** Bound of one verb. */
 const DEADLINE_MS = 30_000;
 
-type Options = Readonly<Record<string, string | undefined>>;
+interface Options {
+  /** What stands behind the verb without a name. */
+  readonly words: readonly string[];
+  readonly all: boolean;
+  readonly named: Readonly<Record<string, string | undefined>>;
+}
 
-const VERBS: Readonly<
-  Record<string, (administer: Administer, signal: AbortSignal, options: Options) => Promise<string>>
-> = {
-  async 'create-tenant'(administer, signal, options) {
+interface Desk {
+  readonly administer: Administer;
+  readonly deadLetters: DeadLetters;
+}
+
+type Verb = (desk: Desk, signal: AbortSignal, options: Options) => Promise<string>;
+
+const VERBS: Readonly<Record<string, Verb>> = {
+  async 'create-tenant'({ administer }, signal, options) {
     const tenant = tenantIn(options);
     await administer.createTenant(signal, tenant);
     return `tenant ${tenant} created`;
   },
-  'create-key': (administer, signal, options) =>
+  'create-key': ({ administer }, signal, options) =>
     administer.createKey(signal, { tenant: tenantIn(options), role: roleIn(options) }),
-  async 'revoke-key'(administer, signal, options) {
+  async 'revoke-key'({ administer }, signal, options) {
     return (await administer.revokeKey(signal, given(options, 'key'))) ? 'key revoked' : 'no such key is in force';
   },
-  async 'suspend-author'(administer, signal, options) {
+  async 'suspend-author'({ administer }, signal, options) {
     await administer.suspendAuthor({ tenant: tenantIn(options), signal }, authorIn(options));
     return 'author suspended';
   },
-  async 'restore-author'(administer, signal, options) {
+  async 'restore-author'({ administer }, signal, options) {
     await administer.restoreAuthor({ tenant: tenantIn(options), signal }, authorIn(options));
     return 'author restored';
   },
-  async 'author-class'(administer, signal, options) {
+  async 'author-class'({ administer }, signal, options) {
     const shown = await administer.showAuthorClass({ tenant: tenantIn(options), signal }, authorIn(options));
     return shown ? describeClass(shown) : 'class push, never changed; nothing is stored of this author';
   },
-  async 'moderate-post'(administer, signal, options) {
+  async 'moderate-post'({ administer }, signal, options) {
     const post = await administer.moderatePost(
       { tenant: tenantIn(options), signal },
       { postId: postIn(options), state: stateIn(options) },
     );
     return `post ${post.meta.postId} is ${post.meta.moderation}`;
   },
-  async 'recount-followers'(administer, signal, options) {
+  async 'recount-followers'({ administer }, signal, options) {
     const { authors, corrected, stoppedAfter } = await administer.recountFollowers(
       { tenant: tenantIn(options), signal },
-      options['author'] !== undefined
+      options.named['author'] !== undefined
         ? { author: authorIn(options) }
-        : { after: options['after'] === undefined ? '' : userIn(options, 'after') },
+        : { after: options.named['after'] === undefined ? '' : userIn(options, 'after') },
     );
     const counted = `${authors} authors counted, ${corrected} put right`;
     return stoppedAfter === undefined ? counted : `${counted}; there are more: go on with --after ${stoppedAfter}`;
+  },
+  async 'fanout-dead'({ deadLetters }, signal, options) {
+    const { lines, more } = await deadLetters.list(signal, options.named['after']);
+    if (lines.length === 0) return 'no dead letters';
+    return [...lines, ...(more === undefined ? [] : [`more: --after ${more}`])].join('\n');
+  },
+  async 'fanout-retry'({ deadLetters }, signal, options) {
+    const retried = options.all
+      ? await deadLetters.retryAll(signal)
+      : await deadLetters.retry(signal, deadLetterIn(options));
+    return retried === 0 ? 'no such dead letter' : `put back: ${retried}`;
   },
 };
 
@@ -81,7 +106,6 @@ export async function runAdmin(
   print: (line: string) => void,
 ): Promise<void> {
   const [verb, ...rest] = args;
-  const options = optionsFrom(rest);
   // Page tokens and ports play no part here: an operator's shell needs the database alone.
   const config = configFrom({
     REDIS_CACHE_URL: 'redis://127.0.0.1:6379',
@@ -96,6 +120,7 @@ export async function runAdmin(
   const run = verb === undefined || !Object.hasOwn(VERBS, verb) ? undefined : VERBS[verb];
   if (!run) throw new Error(`${verb === undefined ? 'No verb given.' : `There is no verb "${verb}".`}\n${USAGE}`);
 
+  const options = optionsFrom(rest, { wordsMax: verb === 'fanout-retry' ? 3 : 0 });
   const runtime = systemRuntime('warn');
   const metrics = createMetrics();
   const database = createDatabase({
@@ -115,7 +140,13 @@ export async function runAdmin(
   try {
     const cached = assembleCache({ config, runtime, metrics, database, cache });
     const { administer } = assemble({ config, runtime, metrics, database, cache: cached, nudge: () => undefined });
-    print(await run(administer, AbortSignal.timeout(DEADLINE_MS), options));
+    const deadLetters = createDeadLetters({
+      list: (signal, input) => dead.listDeadJobs(database, signal, input),
+      retry: (signal, job) => dead.retryDeadJob(database, signal, job),
+      retrySome: (signal, input) => dead.retryDeadJobs(database, signal, input),
+      loadNow: (signal) => dead.loadNow(database, signal),
+    });
+    print(await run({ administer, deadLetters }, AbortSignal.timeout(DEADLINE_MS), options));
   } finally {
     await Promise.all([database.close(), cache.close()]);
   }
@@ -132,20 +163,33 @@ function describeClass(shown: ShownClass): string {
   ].join('\n');
 }
 
-function optionsFrom(args: readonly string[]): Options {
+function optionsFrom(args: readonly string[], { wordsMax }: { readonly wordsMax: number }): Options {
   const text = { type: 'string' } as const;
   try {
-    return parseArgs({
+    const { positionals, values } = parseArgs({
       args: [...args],
-      options: { tenant: text, role: text, key: text, author: text, post: text, state: text, after: text },
-    }).values;
+      allowPositionals: wordsMax > 0,
+      options: {
+        tenant: text,
+        role: text,
+        key: text,
+        author: text,
+        post: text,
+        state: text,
+        after: text,
+        all: { type: 'boolean', default: false },
+      },
+    });
+    if (positionals.length > wordsMax) throw new Error(`Unexpected: ${positionals[wordsMax]}.`);
+    const { all, ...named } = values;
+    return { words: positionals, all, named };
   } catch (error) {
     throw new Error(`${error instanceof Error ? error.message : String(error)}\n${USAGE}`);
   }
 }
 
 function given(options: Options, name: string): string {
-  const value = options[name];
+  const value = options.named[name];
   if (value === undefined) throw new Error(`--${name} is needed.\n${USAGE}`);
   return value;
 }
@@ -167,13 +211,25 @@ function postIn(options: Options): PostId {
 }
 
 function roleIn(options: Options): KeyRole {
-  const role = options['role'] ?? 'service';
+  const role = options.named['role'] ?? 'service';
   return KEY_ROLES.find((known) => known === role) ?? wrong('role', `one of ${KEY_ROLES.join(', ')}`);
 }
 
 function stateIn(options: Options): ModerationState {
   const state = given(options, 'state');
   return MODERATION_STATES.find((known) => known === state) ?? wrong('state', `one of ${MODERATION_STATES.join(', ')}`);
+}
+
+function deadLetterIn({ words: [tenant, post, generation] }: Options): DeadLetterName {
+  if (tenant === undefined || post === undefined)
+    throw new Error(`A tenant and a post are needed, or --all.\n${USAGE}`);
+  const postId = parsePostId(post);
+  const tenantId = parseTenantId(tenant);
+  const number = generation === undefined ? undefined : Number(generation);
+  if (tenantId === undefined || postId === undefined || (number !== undefined && !(number >= 1 && number < 2 ** 31))) {
+    throw new Error(`That is no tenant, post and generation.\n${USAGE}`);
+  }
+  return { tenant: tenantId, postId, ...(number !== undefined && { generation: number }) };
 }
 
 function wrong(option: string, expected: string): never {

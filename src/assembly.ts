@@ -17,7 +17,7 @@ import * as classes from './store/postgres/author-classes.ts';
 import * as authors from './store/postgres/authors.ts';
 import type { Database, Transaction } from './store/postgres/client.ts';
 import * as counters from './store/postgres/counters.ts';
-import type { FanoutJobKey } from './store/postgres/fanout-jobs.ts';
+import type { DueJob } from './store/postgres/fanout-jobs.ts';
 import * as generators from './store/postgres/generators.ts';
 import * as graph from './store/postgres/graph.ts';
 import * as graphReads from './store/postgres/graph-reads.ts';
@@ -53,7 +53,7 @@ export function assemble(parts: {
   readonly database: Database;
   readonly cache: CacheAssembly;
   /** Hints at a new fan-out job at once; never waited for. */
-  readonly nudge: (job: FanoutJobKey) => void;
+  readonly nudge: (job: DueJob) => void;
 }): Assembly {
   const { config, runtime, metrics, database, cache } = parts;
   const { clock, log, random } = runtime;

@@ -29,7 +29,7 @@ import {
 import { loadPostsById } from './store/postgres/posts.ts';
 import { loadNewestOfMany, loadPulledAuthors } from './store/postgres/pulled-authors.ts';
 import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts';
-import { type Cache, createCache } from './store/redis/client.ts';
+import { type Cache, type CacheOptions, createCache } from './store/redis/client.ts';
 import { createAuthorFacts, createPostFacts, createPulledFacts, createRelationFacts } from './store/redis/facts.ts';
 import { createReadHomeEntries } from './store/redis/home-entries.ts';
 import { createKeys } from './store/redis/keys.ts';
@@ -60,19 +60,48 @@ export interface CacheAssembly {
 
 /** Life of immutable values, in milliseconds: they take room until the server wants it for others. */
 const IMMUTABLE_LIFE_MS = 7 * 86_400_000;
-/** Life of a reader's right to store: longer than a load may take. */
-export const TOKEN_LIFE_MS = 3_000;
+/** Calls that one page of pushes has in flight, of some two milliseconds each: what others may have to wait behind is bounded, and 2 to 16 pushed at the same rate, within noise. */
+const LANE_CALLS_IN_FLIGHT = 4;
+/** Bound of one command of a fan-out: some hundred times what it takes where Redis has nothing else to do, and a small part of a lease. */
+const LANE_COMMAND_TIMEOUT_MS = 2_000;
 /** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
 const REBUILDS_END_WAIT_MS = 1_000;
 
-export function openCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
+export function openCache(
+  config: Config,
+  runtime: Runtime,
+  metrics: Metrics,
+  options: Partial<Pick<CacheOptions, 'callsInFlightMax' | 'commandTimeoutMs'>> = {},
+): Cache {
   return createCache({
     ...config.cache,
+    ...options,
     clientFailed(error) {
       metrics.cacheClientError();
       runtime.log.warn({ err: error }, 'the connection to the cache failed');
     },
   });
+}
+
+/**
+ * For a lane of fan-out. Nobody waits for the answer here, and a command that is taken for lost while Redis is merely busy would be sent again, and make it busier: with the bound of a page's commands,
+ * four fan-outs at once on a loaded machine had whole pages of pushes taken for lost, again and again.
+ */
+export function openLaneCache(config: Config, runtime: Runtime, metrics: Metrics): Cache {
+  return openCache(config, runtime, metrics, {
+    callsInFlightMax: LANE_CALLS_IN_FLIGHT,
+    commandTimeoutMs: Math.max(config.cache.commandTimeoutMs, LANE_COMMAND_TIMEOUT_MS),
+  });
+}
+
+/** Timelines and pulled authors' lists over a connection. */
+export function openSortedSets(
+  config: Config,
+  cache: Cache,
+): { readonly timelines: Timelines; readonly lists: PulledLists } {
+  const keys = createKeys(config.timeline.shards);
+  const options = { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs };
+  return { timelines: createTimelines(cache, keys, options), lists: createPulledLists(cache, keys, options) };
 }
 
 export function assembleCache(parts: {
@@ -88,10 +117,9 @@ export function assembleCache(parts: {
   const keys = createKeys(config.timeline.shards);
   const newToken = (): string => random.bytes(9).toString('base64url');
 
-  const sets = { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs };
-  const timelines = createTimelines(cache, keys, sets);
-  const lists = createPulledLists(cache, keys, sets);
-  const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs: TOKEN_LIFE_MS, random: () => random.fraction() };
+  const { timelines, lists } = openSortedSets(config, cache);
+  const tokenLifeMs = config.cache.factLoadLeaseMs;
+  const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs, random: () => random.fraction() };
   const postFacts = createPostFacts(cache, keys, factOptions);
   const authorFacts = createAuthorFacts(cache, keys, factOptions);
   const pulledFacts = createPulledFacts(cache, keys, { ...factOptions, lifeMs: config.pulled.lifeMs });
@@ -184,7 +212,7 @@ export function assembleCache(parts: {
     people,
     openCandidates: createCandidates({
       readResident: createReadResidentHome({
-        readEntries: createReadHomeEntries(cache, keys, { ...sets, tokenLifeMs: TOKEN_LIFE_MS }),
+        readEntries: createReadHomeEntries(cache, keys, { ...config.timeline, tokenLifeMs }),
         pulledFacts,
         loadPulled: (call, viewer) => loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer }),
         newToken,

@@ -1,5 +1,5 @@
 /** Owns how the changing of authors' classes is put together. Belongs to the composition root, beside fanout-assembly.ts. */
-import { type CacheAssembly, TOKEN_LIFE_MS } from './cache-assembly.ts';
+import type { CacheAssembly } from './cache-assembly.ts';
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import type { ClassRules } from './repair/author-class.ts';
@@ -31,7 +31,7 @@ const BACKFILL_LEASE_MS = 30_000;
  */
 export function classWaitMs(config: Config): number {
   const readers = Math.max(config.deadlines.readMaxMs, config.rebuild.leaseMs);
-  return config.pulled.lifeMs + TOKEN_LIFE_MS + readers + config.database.statementTimeoutMs;
+  return config.pulled.lifeMs + config.cache.factLoadLeaseMs + readers + config.database.statementTimeoutMs;
 }
 
 export function assembleClasses(parts: {

@@ -30,7 +30,7 @@ const environment = z.object({
   /** Comma-separated base64 keys of at least 32 bytes: the first seals page tokens, all of them open. */
   PAGE_TOKEN_KEYS: z.string().min(1),
   DATABASE_POOL_REQUESTS: count(1, 200, 10),
-  DATABASE_POOL_WORKERS: count(1, 200, 8),
+  DATABASE_POOL_WORKERS: count(1, 200, 4),
   DATABASE_POOL_RELAY: count(1, 50, 2),
   DATABASE_ACQUIRE_TIMEOUT_MS: milliseconds(10, 60_000, 500),
   DATABASE_STATEMENT_TIMEOUT_MS: milliseconds(100, 600_000, 5_000),
@@ -54,6 +54,7 @@ const environment = z.object({
   TIMELINE_TRIM_STRIDE: count(1, 1_000, 64),
   TIMELINE_LIFE_MS: milliseconds(1_000, 31_536_000_000, 2_592_000_000),
   FACT_LIFE_MS: milliseconds(100, 86_400_000, 3_600_000),
+  FACT_LOAD_LEASE_MS: milliseconds(100, 60_000, 3_000),
   REBUILD_LEASE_MS: milliseconds(100, 60_000, 5_000),
   REBUILD_WAIT_MS: milliseconds(0, 10_000, 250),
   REBUILDS_MAX: count(1, 1_000, 8),
@@ -61,7 +62,11 @@ const environment = z.object({
   PULLED_LISTS_MAX: count(0, 5_000, 500),
   QUEUE_PREFIX: keyPrefix.default('tributary'),
   FANOUT_FOLLOWER_PAGE: count(1, 10_000, 2_000),
-  FANOUT_CONCURRENCY: count(1, 1_000, 4),
+  FANOUT_SMALL_CONCURRENCY: count(1, 1_000, 4),
+  FANOUT_MEDIUM_CONCURRENCY: count(1, 1_000, 2),
+  FANOUT_BULK_CONCURRENCY: count(1, 1_000, 2),
+  FANOUT_BULK_PAGES: count(1, 20_000, 10),
+  FANOUT_ATTEMPTS_MAX: count(2, 1_000, 20),
   FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),
   RELAY_EVERY_MS: milliseconds(10, 60_000, 500),
   AUTHOR_PULL_UP: count(2, 1_000_000_000, 100_000),
@@ -113,6 +118,8 @@ export interface Config {
     readonly connectTimeoutMs: number;
     /** Life of a cached fact: a bound on the harm of what nobody thought of. */
     readonly factLifeMs: number;
+    /** How long a reader that found a fact missing has the right to store what it loads: longer than a load takes. */
+    readonly factLoadLeaseMs: number;
   };
   readonly timeline: {
     /** Fixed at birth: another number is a cold cache. */
@@ -143,8 +150,12 @@ export interface Config {
     readonly queuePrefix: string;
     /** Followers read from Postgres at once. */
     readonly followerPage: number;
-    /** Jobs of one process at once. */
-    readonly concurrency: number;
+    /** Jobs of one process at once, by lane. */
+    readonly concurrency: { readonly small: number; readonly medium: number; readonly bulk: number };
+    /** Pages of followers after which a job of the bulk lane gives way to another that waits. */
+    readonly bulkPages: number;
+    /** Attempts that came no further, by a job's own fault, after which it is a dead letter. */
+    readonly attemptsMax: number;
     /** How long a worker may go without a checkpoint before its job is given to another. */
     readonly leaseMs: number;
     /** Pause between two looks at the outbox, where nobody nudges. */
@@ -212,6 +223,7 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       commandTimeoutMs: value.CACHE_COMMAND_TIMEOUT_MS,
       connectTimeoutMs: value.CACHE_CONNECT_TIMEOUT_MS,
       factLifeMs: value.FACT_LIFE_MS,
+      factLoadLeaseMs: value.FACT_LOAD_LEASE_MS,
     }),
     timeline: Object.freeze({
       shards: value.TIMELINE_SHARDS,
@@ -231,7 +243,13 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
     fanout: Object.freeze({
       queuePrefix: value.QUEUE_PREFIX,
       followerPage: value.FANOUT_FOLLOWER_PAGE,
-      concurrency: value.FANOUT_CONCURRENCY,
+      concurrency: Object.freeze({
+        small: value.FANOUT_SMALL_CONCURRENCY,
+        medium: value.FANOUT_MEDIUM_CONCURRENCY,
+        bulk: value.FANOUT_BULK_CONCURRENCY,
+      }),
+      bulkPages: value.FANOUT_BULK_PAGES,
+      attemptsMax: value.FANOUT_ATTEMPTS_MAX,
       leaseMs: value.FANOUT_LEASE_MS,
       relayEveryMs: value.RELAY_EVERY_MS,
     }),

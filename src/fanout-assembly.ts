@@ -1,82 +1,91 @@
-/** Owns how the write path behind publish is put together: the queue, the relays, the worker. Belongs to the composition root, beside assembly.ts. */
+/** Owns how the write path behind publish is put together: the lanes, the relays, the rounds around them. Belongs to the composition root, beside assembly.ts. */
 import type { CacheAssembly } from './cache-assembly.ts';
 import type { Config } from './config.ts';
+import { assembleLane, type LaneAssembly, type LaneStores } from './lane-assembly.ts';
 import type { Metrics } from './metrics/metrics.ts';
-import { createFanoutQueue } from './queue/fanout-queue.ts';
-import { startFanoutWorker } from './queue/fanout-worker.ts';
 import { createFailoverWatch } from './repair/failover.ts';
 import { createRetention } from './repair/retention.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
 import type { Runtime } from './runtime.ts';
 import type { Database } from './store/postgres/client.ts';
 import { noticeLineages, rerunBatch } from './store/postgres/failovers.ts';
+import * as dead from './store/postgres/fanout-dead.ts';
 import * as jobs from './store/postgres/fanout-jobs.ts';
 import * as outbox from './store/postgres/outbox.ts';
-import { createDeliver } from './write/fanout-deliver.ts';
+import { LANES, type Lane } from './timeline/lanes.ts';
+import { createBlame } from './write/fanout-blame.ts';
 import { createFanoutRelay, type FanoutRelay } from './write/fanout-relay.ts';
 import { createOutboxRelay } from './write/outbox-relay.ts';
-import { createPushPost } from './write/push-post.ts';
-import { createPushToList } from './write/push-to-list.ts';
 
 export interface FanoutAssembly {
   /** Hints at a job that was just committed; never waited for. */
   readonly nudge: FanoutRelay['nudge'];
   /** Looks after jobs and events in rounds, until stopped. */
   startRelay(): void;
-  /** Takes hints from the queue, until stopped. */
-  startWorker(): void;
-  /** Lets what runs end within the drain time, then closes the queue. */
+  /** Takes hints from the queues, until stopped. */
+  startWorkers(): void;
+  /** Lets what runs end within the drain time, then closes the queues. */
   stop(): Promise<void>;
 }
 
-/** One lane, until each has a queue and a pool of its own. */
-const LANE = 'small';
 const ROUND_MAX_MS = 30_000;
 const RETENTION_EVERY_MS = 30_000;
 const NOTICE_EVERY_MS = 2_000;
 const FAILOVER_LOOK_EVERY_MS = 1_000;
 /** Longer than a process may speak to a server after that was demoted: its next command is refused, and its next connection leads to the new one. */
 const FAILOVER_SETTLE_MS = 15_000;
+/** For one hint outside of the relay's rounds, which send it again where it is lost. */
+const HINT_MAX_MS = 1_000;
 
 export function assembleFanout(parts: {
   readonly config: Config;
   readonly runtime: Runtime;
   readonly metrics: Metrics;
-  /** The pool of the workers: fan-out must not take the connections of requests. */
-  readonly database: Database;
   readonly relayDatabase: Database;
   readonly cache: CacheAssembly;
+  /** Connections for the workers of a lane. */
+  readonly openLane: (lane: Lane) => LaneStores;
 }): FanoutAssembly {
-  const { config, runtime, metrics, database, relayDatabase, cache } = parts;
+  const { config, runtime, metrics, relayDatabase, cache } = parts;
   const { clock, log, random } = runtime;
   const monotonicMs = (): number => clock.monotonicMs();
 
-  const queue = createFanoutQueue({
-    url: config.redisQueueUrl,
-    lane: LANE,
-    prefix: config.fanout.queuePrefix,
-    events: {
-      connectionFailed(error) {
-        metrics.queueFault('connection');
-        log.warn({ err: error }, 'the connection to the queue failed');
+  const blame = createBlame();
+  const laneOf = (lane: Lane): LaneAssembly =>
+    assembleLane({
+      config,
+      runtime,
+      metrics,
+      lane,
+      blame,
+      hintMoved: (job) =>
+        void lanes[job.lane].queue.add(AbortSignal.timeout(HINT_MAX_MS), [job]).catch(() => undefined),
+      memoryFull() {
+        log.error('the queue Redis is full: the hints that wait there are dropped, their rows are hinted again');
+        for (const each of LANES) void lanes[each].queue.dropWaiting();
       },
-      addFailed: (error, count) =>
-        log.warn({ err: error, count }, 'hints did not reach the queue; the rows are hinted again'),
-      evictionPossible(policy) {
-        metrics.queueFault('eviction_possible');
-        log.error({ policy }, 'the queue Redis may evict jobs: its maxmemory-policy must be noeviction');
-      },
-    },
-  });
+    });
+  const lanes: Readonly<Record<Lane, LaneAssembly>> = {
+    small: laneOf('small'),
+    medium: laneOf('medium'),
+    bulk: laneOf('bulk'),
+  };
   const relay = createFanoutRelay({
     claimDueJobs: (signal, input) => jobs.claimDueJobs(relayDatabase, signal, input),
     forgetHints: (signal, keys) => jobs.forgetHints(relayDatabase, signal, keys),
-    addHints: (signal, keys) => queue.add(signal, keys),
+    async addHints(signal, due) {
+      const byLane = Map.groupBy(due, (job) => job.lane);
+      const failed = await Promise.all([...byLane].map(([lane, some]) => lanes[lane].queue.add(signal, some)));
+      return failed.flat();
+    },
+    countWaiting: (signal, lane) => lanes[lane].queue.countWaiting(signal),
     loadOpenFigures: (signal) => jobs.loadOpenFigures(relayDatabase, signal),
+    countDeadJobs: (signal) => dead.countDeadJobs(relayDatabase, signal),
     monotonicMs,
     events: {
       hinted: (hints) => metrics.fanoutHinted(hints),
       openJobs: (figures) => metrics.fanoutOpen(figures),
+      deadJobs: (figures) => metrics.fanoutDead(figures),
     },
   });
   const relayEvents = createOutboxRelay({
@@ -94,45 +103,21 @@ export function assembleFanout(parts: {
       relayLag: (seconds) => metrics.outboxLag(seconds),
     },
   });
-  const deliver = createDeliver({
-    jobs: {
-      takeLease: (signal, job) => jobs.takeLease(database, signal, job),
-      checkpoint: (signal, job) => jobs.checkpoint(database, signal, job),
-      finish: (signal, job) => jobs.finishJob(database, signal, job),
-      fail: (signal, job) => jobs.failJob(database, signal, job),
-    },
-    loadSubject: (signal, post) => jobs.loadSubject(database, signal, post),
-    loadFollowers: (signal, query) => jobs.loadFollowerPage(database, signal, query),
-    pushPost: createPushPost({
-      push: (signal, post) => cache.timelines.push(signal, post),
-      drop: (signal, of) => cache.timelines.drop(signal, of),
-      random,
-      events: metrics,
-    }),
-    pushToList: createPushToList({
-      push: (signal, post) => cache.lists.push(signal, post),
-      drop: (signal, of) => cache.lists.drop(signal, of),
-      random,
-      events: metrics,
-    }),
-    clock,
-    random,
-    followerPage: config.fanout.followerPage,
-    leaseMs: config.fanout.leaseMs,
-    events: {
-      delivered: (page) => metrics.fanoutDelivered(page),
-      skipped: (page) => metrics.fanoutSkipped(page),
-      jobEnded: (job) => metrics.fanoutJobEnded(job),
-      jobFailed: ({ tenant, postId, generation }, error) =>
-        log.warn({ err: error, tenant, postId, generation }, 'a fan-out job failed and is done again'),
-    },
-  });
 
   const rounds: Rounds[] = [];
   const every = (name: string, everyMs: number, runOnce: (signal: AbortSignal) => Promise<boolean>): void => {
     rounds.push(startRounds({ name, everyMs, runOnce, roundMaxMs: ROUND_MAX_MS, random, log }));
   };
-  let worker: ReturnType<typeof startFanoutWorker> | undefined;
+  let watched = false;
+  /** By relays and workers alike: the backlog must show although one of the two is gone. */
+  function watchQueues(): void {
+    if (watched) return;
+    watched = true;
+    every('queue watch', NOTICE_EVERY_MS, async (signal) => {
+      await Promise.all(LANES.map((lane) => lanes[lane].watch(signal)));
+      return false;
+    });
+  }
 
   return {
     nudge: relay.nudge,
@@ -168,44 +153,16 @@ export function assembleFanout(parts: {
           removeDoneEvents: (signal, input) => outbox.removeDoneEvents(relayDatabase, signal, input),
         }),
       );
+      watchQueues();
     },
-    startWorker() {
-      const started = startFanoutWorker({
-        url: config.redisQueueUrl,
-        lane: LANE,
-        prefix: config.fanout.queuePrefix,
-        concurrency: config.fanout.concurrency,
-        // Over before the row's lease is, so that it never holds up who may take the row.
-        lockMs: config.fanout.leaseMs / 2,
-        drainMs: config.drainTimeoutMs,
-        process: async (signal, hint) => void (await deliver(signal, hint)),
-        clock,
-        events: {
-          connectionFailed(error) {
-            metrics.queueFault('connection');
-            log.warn({ err: error }, 'the connection to the queue failed');
-          },
-          hintFailed(error) {
-            metrics.queueFault('hint_failed');
-            log.warn({ err: error }, 'a hint could not be followed; its row is hinted again');
-          },
-          hintUnreadable: () => metrics.queueFault('hint_unreadable'),
-          workerReplaced() {
-            metrics.queueFault('worker_replaced');
-            log.warn('a worker that heard nothing was replaced');
-          },
-        },
-      });
-      worker = started;
-      every('queue watch', NOTICE_EVERY_MS, async (signal) => {
-        started.noticeWaiting(await queue.countWaiting(signal));
-        return false;
-      });
+    startWorkers() {
+      for (const lane of LANES) lanes[lane].startWorker(parts.openLane(lane));
+      watchQueues();
     },
     async stop() {
       await Promise.all(rounds.map((one) => one.stop()));
-      await worker?.close();
-      await queue.close();
+      await Promise.all(LANES.map((lane) => lanes[lane].stopWorker()));
+      await Promise.all(LANES.map((lane) => lanes[lane].queue.close()));
     },
   };
 }

@@ -8,11 +8,12 @@
 import { pathToFileURL } from 'node:url';
 import { runAdmin } from './admin.ts';
 import { assemble } from './assembly.ts';
-import { assembleCache, openCache } from './cache-assembly.ts';
+import { assembleCache, openCache, openLaneCache, openSortedSets } from './cache-assembly.ts';
 import { assembleClasses } from './class-assembly.ts';
 import { type Config, configFrom, redacted } from './config.ts';
 import { createReadiness } from './degradation/readiness.ts';
 import { assembleFanout } from './fanout-assembly.ts';
+import type { LaneStores } from './lane-assembly.ts';
 import { createMetrics, type Metrics } from './metrics/metrics.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
@@ -27,6 +28,7 @@ import { findApiKey } from './store/postgres/tenants.ts';
 import { expirePublishRequests, probe } from './store/postgres/upkeep.ts';
 import { CacheRefused, checkCache } from './store/redis/checks.ts';
 import type { Cache } from './store/redis/client.ts';
+import type { Lane } from './timeline/lanes.ts';
 import { type Administer, hashApiKey } from './write/administer.ts';
 import type { ImportPosts } from './write/import.ts';
 
@@ -88,7 +90,14 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const cached = assembleCache({ config, runtime, metrics, database: requests, cache });
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round.
   const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache });
-  const fanout = assembleFanout({ config, runtime, metrics, database: upkeep, relayDatabase, cache: cachedForWorkers });
+  const fanout = assembleFanout({
+    config,
+    runtime,
+    metrics,
+    relayDatabase,
+    cache: cachedForWorkers,
+    openLane: (lane) => openLane(lane, { config, runtime, metrics, openDatabase }),
+  });
   const classes = assembleClasses({
     config,
     runtime,
@@ -135,7 +144,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       classes.startRelay();
     }
     if (config.role === 'worker' || config.role === 'all') {
-      fanout.startWorker();
+      fanout.startWorkers();
       const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
       const foldCounters = createFoldCounters({
         foldCounterDeltas: (signal, most) => foldCounterDeltas(upkeep, signal, most),
@@ -156,6 +165,30 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     await stop();
     throw error;
   }
+}
+
+/** Connections for the workers of one lane: two to Postgres for each job that runs at once, which is what one may use, and one to Redis. */
+function openLane(
+  lane: Lane,
+  parts: {
+    readonly config: Config;
+    readonly runtime: Runtime;
+    readonly metrics: Metrics;
+    readonly openDatabase: (pool: string, connectionsMax: number, statementTimeoutMs: number) => Database;
+  },
+): LaneStores {
+  const { config, runtime, metrics } = parts;
+  const database = parts.openDatabase(
+    `fanout-${lane}`,
+    2 * config.fanout.concurrency[lane],
+    WORKER_STATEMENT_TIMEOUT_MS,
+  );
+  const cache = openLaneCache(config, runtime, metrics);
+  return {
+    database,
+    ...openSortedSets(config, cache),
+    close: async () => void (await Promise.all([database.close(), cache.close()])),
+  };
 }
 
 /** A cache that keeps its past is refused: it would lie. One that does not answer is no reason not to start: pages come from Postgres then. */

@@ -38,6 +38,7 @@ const ROOT: Rule = {
     'degradation',
     'errors',
     'fanout-assembly',
+    'lane-assembly',
     'metrics',
     'queue',
     'read',
@@ -74,6 +75,7 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   'cache-assembly': ROOT,
   'class-assembly': ROOT,
   'fanout-assembly': ROOT,
+  'lane-assembly': ROOT,
   admin: ROOT,
   start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };

@@ -6,11 +6,13 @@
  */
 import { parseArgs } from 'node:util';
 import type { Bench } from './bench.ts';
-import { type BenchResult, describeMachine, jsonOf, shortfalls, tableOf } from './result.ts';
+import { type BenchResult, describeMachine, figureLines, jsonOf, shortfalls, tableOf } from './result.ts';
 import { ROUNDS_MIN } from './rounds.ts';
 
 interface Entry {
   readonly summary: string;
+  /** Where it is not the usual number. */
+  readonly rounds?: number;
   load(): Promise<{ readonly bench: Bench }>;
 }
 
@@ -24,6 +26,22 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'Redis memory of a timeline entry (at most 24 bytes), beside the same as skiplists (at most 0.25 of it); takes no rounds',
     load: () => import('./memory.ts'),
   },
+  fanout: {
+    summary:
+      'deliveries of the fan-out worker, beside the bare script and three usual ways to do it; with CPU and memory; size: timelines',
+    load: () => import('./fanout.ts'),
+  },
+  isolation: {
+    summary:
+      "a small author's post-to-timeline p99 during back-to-back fan-outs to 200,000, beside idle; size: posts of each phase",
+    rounds: ROUNDS_MIN,
+    load: () => import('./isolation.ts'),
+  },
+  million: {
+    summary:
+      'one fan-out to a million followers: memory at each quarter, SIGKILL at half-way and resumption; takes no rounds; size: followers',
+    load: () => import('./million.ts'),
+  },
 };
 
 /** More and shorter ones: what disturbs the machine for some seconds then spoils few of them. */
@@ -35,13 +53,14 @@ class Misunderstood extends Error {}
 function usage(): string {
   const width = Math.max(...Object.keys(BENCHES).map((name) => name.length));
   return [
-    'npm run bench -- <name> [--json] [--rounds n] [--seconds n]',
+    'npm run bench -- <name> [--json] [--rounds n] [--seconds n] [--size n]',
     '',
     ...Object.entries(BENCHES).map(([name, entry]) => `  ${name.padEnd(width)}  ${entry.summary}`),
     '',
     `  --json       one line of JSON on stdout, the rest on stderr`,
-    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT})`,
+    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; isolation ${ROUNDS_MIN})`,
     `  --seconds n  length of a round (${ROUND_SECONDS_DEFAULT})`,
+    '  --size n     for a smaller run, to try it out, or a larger one',
   ].join('\n');
 }
 
@@ -52,8 +71,9 @@ function argumentsFrom(args: readonly string[]) {
       allowPositionals: true,
       options: {
         json: { type: 'boolean', default: false },
-        rounds: { type: 'string', default: String(ROUNDS_DEFAULT) },
+        rounds: { type: 'string' },
         seconds: { type: 'string', default: String(ROUND_SECONDS_DEFAULT) },
+        size: { type: 'string' },
       },
     });
   } catch (error) {
@@ -61,10 +81,18 @@ function argumentsFrom(args: readonly string[]) {
   }
 }
 
-function numberFrom(text: string, option: string, min: number): number {
+function numberFrom(text: string, option: string, min: number, max = 1_000): number {
   const value = Number(text);
-  if (!(value >= min && value <= 1_000)) throw new Misunderstood(`--${option} takes a number from ${min} to 1000.`);
+  if (!(value >= min && value <= max)) throw new Misunderstood(`--${option} takes a number from ${min} to ${max}.`);
   return value;
+}
+
+function sizeFrom(text: string | undefined, size: Bench['size']): { readonly size?: number } {
+  if (size === undefined) {
+    if (text !== undefined) throw new Misunderstood('This benchmark has one size.');
+    return {};
+  }
+  return { size: text === undefined ? size.preset : Math.floor(numberFrom(text, 'size', size.min, size.max)) };
 }
 
 async function main(args: readonly string[]): Promise<number> {
@@ -77,7 +105,7 @@ async function main(args: readonly string[]): Promise<number> {
   const entry = Object.hasOwn(BENCHES, name) ? BENCHES[name] : undefined;
   if (entry === undefined) throw new Misunderstood(`There is no benchmark "${name}".`);
   if (rest.length > 0) throw new Misunderstood(`One benchmark at a time; what is "${rest.join(' ')}"?`);
-  const rounds = Math.floor(numberFrom(values.rounds, 'rounds', ROUNDS_MIN));
+  const rounds = Math.floor(numberFrom(values.rounds ?? String(entry.rounds ?? ROUNDS_DEFAULT), 'rounds', ROUNDS_MIN));
   const roundMs = numberFrom(values.seconds, 'seconds', 0.1) * 1_000;
 
   const interrupted = new AbortController();
@@ -87,15 +115,18 @@ async function main(args: readonly string[]): Promise<number> {
   const report = (line: string): void => console.error(line);
   for (const line of describeMachine()) report(line);
   const { bench } = await entry.load();
-  const result = await bench.run({ rounds, roundMs, report, signal: interrupted.signal });
+  const size = sizeFrom(values.size, bench.size);
+  const result = await bench.run({ rounds, roundMs, ...size, report, signal: interrupted.signal });
   show(result, values.json);
-  return shortfalls(result).length === 0 ? 0 : 1;
+  return shortfalls(result).length === 0 && (result.invalid ?? []).length === 0 ? 0 : 1;
 }
 
 function show(result: BenchResult, asJson: boolean): void {
   const say = asJson ? console.error : console.log;
   say(`\n${tableOf(result).join('\n')}\n`);
+  for (const line of figureLines(result)) say(line);
   for (const line of result.conditions) say(line);
+  for (const line of result.invalid ?? []) say(`INVALID: ${line}`);
   for (const line of shortfalls(result)) say(`NOT MET: ${line}`);
   if (asJson) console.log(jsonOf(result));
 }

@@ -5,11 +5,8 @@
  * Invariant: both servers get the same calls in the same order, and end with the same entries in every timeline; a timeline that was evicted or is not in the form it
  * is meant to have fails the run.
  */
-import { mkdtemp } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Redis } from 'ioredis';
-import { removeData } from '../../src/embedded/place.ts';
 import { startRedis } from '../../src/embedded/redis.ts';
 import type { EmbeddedServer } from '../../src/embedded/server.ts';
 import { createSeeded } from '../../src/sample/seeded.ts';
@@ -26,7 +23,7 @@ import {
   type TenantId,
   type UserId,
 } from '../../src/timeline/ids.ts';
-import type { Bench, BenchOptions } from './bench.ts';
+import { type Bench, type BenchOptions, withFolder } from './bench.ts';
 import type { Measured } from './rounds.ts';
 
 const TIMELINES = 10_000;
@@ -207,25 +204,25 @@ function openSide(name: string, encoding: string, server: EmbeddedServer): Side 
 }
 
 /** The cache as we run it, and one with the listpacks of Redis' own preset. Both end with the work. */
-async function withTwo<Result>(
+function withTwo<Result>(
   work: (servers: readonly [EmbeddedServer, EmbeddedServer]) => Promise<Result>,
 ): Promise<Result> {
-  const home = await mkdtemp(path.join(tmpdir(), 'tributary-bench-'));
-  const started: EmbeddedServer[] = [];
-  try {
-    const start = async (folder: string, extraArgs: readonly string[]): Promise<EmbeddedServer> => {
-      const dataDir = path.join(home, folder);
-      const server = await startRedis({ role: 'cache', dataDir, maxmemory: MAXMEMORY, extraArgs });
-      started.push(server);
-      return server;
-    };
-    const ours = await start('listpack', []);
-    const other = await start('skiplist', ['--zset-max-listpack-entries', '128']);
-    return await work([ours, other]);
-  } finally {
-    await Promise.allSettled(started.map((server) => server.stop()));
-    removeData(home);
-  }
+  return withFolder(async (home) => {
+    const started: EmbeddedServer[] = [];
+    try {
+      const start = async (folder: string, extraArgs: readonly string[]): Promise<EmbeddedServer> => {
+        const dataDir = path.join(home, folder);
+        const server = await startRedis({ role: 'cache', dataDir, maxmemory: MAXMEMORY, extraArgs });
+        started.push(server);
+        return server;
+      };
+      const ours = await start('listpack', []);
+      const other = await start('skiplist', ['--zset-max-listpack-entries', '128']);
+      return await work([ours, other]);
+    } finally {
+      await Promise.allSettled(started.map((server) => server.stop()));
+    }
+  });
 }
 
 function parsed<Id>(id: Id | undefined): Id {

@@ -14,13 +14,25 @@ export interface BenchResult {
   readonly ours: Measured;
   /** By the name each has in JSON. */
   readonly against: Readonly<Record<string, Measured>>;
-  /** Least ratio to each of `against` that is asked of ours; absent where nothing is. */
-  readonly ratioMin?: number;
+  /** Least ratio to each of `against` that is asked of ours, or to each by its name; absent where nothing is. */
+  readonly ratioMin?: number | Readonly<Record<string, number>>;
   /** The same for what should be small: most that ours may be, and highest ratio to each of `against`. */
   readonly oursMax?: number;
   readonly ratioMax?: number;
+  /** What else was measured in the same run, by the name each has in JSON. */
+  readonly figures?: Readonly<Record<string, Figure>>;
+  /** What makes the comparison worthless, such as a rival that was slower than it is known to be. */
+  readonly invalid?: readonly string[];
   /** What a reader needs to know to judge the figures, a line each. */
   readonly conditions: readonly string[];
+}
+
+export interface Figure {
+  readonly value: number;
+  readonly unit: string;
+  /** Least and most that is asked; absent where nothing is. */
+  readonly min?: number;
+  readonly max?: number;
 }
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -49,6 +61,11 @@ export function tableOf(result: BenchResult): readonly string[] {
   );
 }
 
+/** The further figures, a line each. */
+export function figureLines({ figures = {} }: BenchResult): readonly string[] {
+  return Object.entries(figures).map(([name, { value, unit }]) => `${name}: ${formatFigure(value)} ${unit}`);
+}
+
 export function jsonOf(result: BenchResult): string {
   const against = Object.entries(result.against).map(([what, other]) => [
     what,
@@ -59,6 +76,12 @@ export function jsonOf(result: BenchResult): string {
     ours: rounded(result.ours.median),
     unit: result.unit,
     against: Object.fromEntries(against),
+    ...(result.figures && {
+      figures: Object.fromEntries(
+        Object.entries(result.figures).map(([name, { value, unit }]) => [name, { value: rounded(value), unit }]),
+      ),
+    }),
+    ...(result.invalid && result.invalid.length > 0 && { invalid: result.invalid }),
   });
 }
 
@@ -69,10 +92,17 @@ export function shortfalls(result: BenchResult): readonly string[] {
   if (ours.median > oursMax) {
     found.push(`${formatFigure(ours.median)} ${result.unit}, at most ${oursMax} is asked`);
   }
-  for (const other of Object.values(result.against)) {
+  for (const [name, other] of Object.entries(result.against)) {
     const part = ratio(ours, other);
-    if (part < ratioMin) found.push(`${part.toFixed(2)} of ${other.name}, at least ${ratioMin} is asked`);
+    const least = typeof ratioMin === 'number' ? ratioMin : (ratioMin[name] ?? 0);
+    if (part < least) found.push(`${part.toFixed(2)} of ${other.name}, at least ${least} is asked`);
     if (part > ratioMax) found.push(`${part.toFixed(2)} of ${other.name}, at most ${ratioMax} is asked`);
+  }
+  for (const [name, { value, unit, min = Number.NEGATIVE_INFINITY, max = Number.POSITIVE_INFINITY }] of Object.entries(
+    result.figures ?? {},
+  )) {
+    if (value < min) found.push(`${name}: ${formatFigure(value)} ${unit}, at least ${min} is asked`);
+    if (value > max) found.push(`${name}: ${formatFigure(value)} ${unit}, at most ${max} is asked`);
   }
   return found;
 }

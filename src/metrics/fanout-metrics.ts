@@ -6,7 +6,17 @@ import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { LANES, type Lane } from '../timeline/lanes.ts';
 
 /** How a run of a fan-out job ended; the first four finish the job. */
-export type FanoutOutcome = 'delivered' | 'author_only' | 'pulled' | 'nothing' | 'failed' | 'lost' | 'not_held';
+export type FanoutOutcome =
+  | 'delivered'
+  | 'author_only'
+  | 'pulled'
+  | 'nothing'
+  | 'gave_way'
+  | 'moved'
+  | 'failed'
+  | 'dead'
+  | 'lost'
+  | 'not_held';
 
 export interface FanoutMetrics {
   /** Timelines that took a post, all of them `seconds` after it was published. */
@@ -25,15 +35,36 @@ export interface FanoutMetrics {
   }): void;
   /** What stood open when the relay last looked; lanes that are not named have nothing open. */
   fanoutOpen(figures: readonly { readonly lane: Lane; readonly open: number; readonly oldestSeconds: number }[]): void;
-  queueFault(fault: 'connection' | 'hint_failed' | 'hint_unreadable' | 'worker_replaced' | 'eviction_possible'): void;
+  /** A job was put aside. */
+  fanoutDied(lane: Lane): void;
+  /** Dead letters when the relay last looked; lanes that are not named have none. */
+  fanoutDead(figures: readonly { readonly lane: Lane; readonly dead: number }[]): void;
+  /** What the queue of a lane holds. */
+  queueDepth(depth: {
+    readonly lane: Lane;
+    readonly waiting: number;
+    readonly active: number;
+    readonly oldestWaitingSeconds: number;
+  }): void;
+  /** How long hints of a lane have waited beside free hands of this process. */
+  workerDeaf(lane: Lane, seconds: number): void;
+  queueFault(fault: QueueFault): void;
   /** `seconds`: from the change that it tells of. */
   outboxHandled(event: { readonly kind: string; readonly outcome: 'done' | 'failed'; readonly seconds: number }): void;
   outboxLag(seconds: number): void;
   ownTimelinePending(): void;
 }
 
-/** From a push at once to far beyond the objective of 30 s. */
-const FRESHNESS_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
+export type QueueFault =
+  | 'connection'
+  | 'hint_failed'
+  | 'hint_unreadable'
+  | 'worker_replaced'
+  | 'eviction_possible'
+  | 'memory_full';
+
+/** From a push at once to far beyond the objective of 30 s; close round it, so that a p99 just below tells from one just above. */
+const FRESHNESS_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 120, 300];
 
 export function fanoutMetrics(registry: Registry): FanoutMetrics {
   const registers = [registry];
@@ -106,6 +137,26 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     labelNames: ['lane'],
     registers,
   });
+  const gauge = <Label extends string>(name: string, help: string, labelNames: readonly Label[]): Gauge<Label> =>
+    new Gauge({ name, help, labelNames: [...labelNames], registers });
+  const died = counter('tributary_fanout_died_total', 'Fan-out jobs that became dead letters, by lane.', ['lane']);
+  const dead = gauge('tributary_fanout_dead_jobs', 'Dead letters of fan-out, by lane, as the relay last saw them.', [
+    'lane',
+  ]);
+  const depth = gauge('tributary_queue_jobs', 'Hints in the queue, by lane and state (waiting, active).', [
+    'lane',
+    'state',
+  ]);
+  const oldestWaiting = gauge(
+    'tributary_queue_oldest_waiting_seconds',
+    'Age of the hint that waits longest in the queue, by lane; 0 where none waits.',
+    ['lane'],
+  );
+  const deaf = gauge(
+    'tributary_worker_deaf_seconds',
+    'How long hints have waited beside free hands of this process, by lane; a worker that leaves them for 10 s is replaced.',
+    ['lane'],
+  );
   const lag = new Gauge({
     name: 'tributary_relay_lag_seconds',
     help: 'Age of the oldest outbox event that is not handled, as the relay last saw it.',
@@ -138,6 +189,16 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
         oldest.set({ lane }, figure?.oldestSeconds ?? 0);
       }
     },
+    fanoutDied: (lane) => died.inc({ lane }),
+    fanoutDead(figures) {
+      for (const lane of LANES) dead.set({ lane }, figures.find((each) => each.lane === lane)?.dead ?? 0);
+    },
+    queueDepth({ lane, waiting, active, oldestWaitingSeconds }) {
+      depth.set({ lane, state: 'waiting' }, waiting);
+      depth.set({ lane, state: 'active' }, active);
+      oldestWaiting.set({ lane }, oldestWaitingSeconds);
+    },
+    workerDeaf: (lane, seconds) => deaf.set({ lane }, seconds),
     queueFault: (fault) => faults.inc({ fault }),
     outboxHandled({ kind, outcome, seconds }) {
       events.inc({ kind, outcome });

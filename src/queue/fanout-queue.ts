@@ -2,7 +2,7 @@
  * Owns one lane of fan-out as a BullMQ queue: the side that adds hints. A hint's job has the ID of its fan-out job and is removed when it ends, well or badly, so that hinting twice
  * queues once and the same job can be hinted again afterwards. A hint is tried once: whether to try again is the relay's to say, from the row.
  *
- * A further lane is a further instance. Names carry a hash tag, so that each queue has one slot of a cluster, and queues are spread over its nodes.
+ * Each lane is an instance of its own. Names carry a hash tag, so that each queue has one slot of a cluster, and queues are spread over its nodes.
  */
 import { Queue } from 'bullmq';
 import { throwIfAborted, untilAborted } from '../runtime.ts';
@@ -17,7 +17,18 @@ export interface FanoutQueue {
   add<Hint extends FanoutHint>(signal: AbortSignal, hints: readonly Hint[]): Promise<readonly Hint[]>;
   /** Hints that no worker has taken yet. Rejects where Redis does not answer. */
   countWaiting(signal: AbortSignal): Promise<number>;
+  /** What waits and what is being worked on. Rejects where Redis does not answer. */
+  look(signal: AbortSignal): Promise<QueueDepth>;
+  /** Throws away what waits: the rows are hinted again. Never rejects. */
+  dropWaiting(): Promise<void>;
   close(): Promise<void>;
+}
+
+export interface QueueDepth {
+  readonly waiting: number;
+  readonly active: number;
+  /** When the hint that is next was added, by the clock of whoever added it; absent where none waits. */
+  readonly oldestAddedMs?: number;
 }
 
 export interface FanoutQueueOptions {
@@ -32,6 +43,8 @@ export interface FanoutQueueEvents {
   connectionFailed(error: Error): void;
   /** Some hints of a batch did not get there; the error of the last. */
   addFailed(error: unknown, count: number): void;
+  /** The server has no memory for another hint. BullMQ's worker cannot take any then either: room has to be made, by dropping what waits. */
+  memoryFull(): void;
   /** The server may evict jobs. Told whenever it is met. */
   evictionPossible(policy: string): void;
 }
@@ -89,11 +102,29 @@ export function createFanoutQueue(options: FanoutQueueOptions): FanoutQueue {
       } catch (error) {
         throwIfAborted(signal);
         events.addFailed(error, hints.length);
+        if (isMemoryFull(error)) events.memoryFull();
         return hints;
       }
     },
 
     countWaiting: (signal) => untilAborted(queue.getWaitingCount(), signal),
+
+    async look(signal) {
+      const [counts, [oldest]] = await untilAborted(
+        Promise.all([queue.getJobCounts('waiting', 'active'), queue.getJobs(['waiting'], 0, 0, true)]),
+        signal,
+      );
+      const depth = { waiting: counts['waiting'] ?? 0, active: counts['active'] ?? 0 };
+      return { ...depth, ...(oldest && { oldestAddedMs: oldest.timestamp }) };
+    },
+
+    async dropWaiting() {
+      try {
+        await queue.drain();
+      } catch (error) {
+        events.connectionFailed(error as Error);
+      }
+    },
 
     async close() {
       // The connection is ours: BullMQ leaves it open.
@@ -101,4 +132,8 @@ export function createFanoutQueue(options: FanoutQueueOptions): FanoutQueue {
       client.disconnect();
     },
   };
+}
+
+function isMemoryFull(error: unknown): boolean {
+  return error instanceof Error && /\bOOM\b/.test(error.message);
 }

@@ -9,18 +9,22 @@ import { after, type Clock } from '../runtime.ts';
 import type { Lane } from '../timeline/lanes.ts';
 import { BLOCK_SECONDS, openWorkerConnections } from './connections.ts';
 import { queueNames } from './fanout-queue.ts';
-import { type FanoutHint, type HintPayload, parseHint } from './payload.ts';
+import { type FanoutHint, type HintPayload, hintJobId, parseHint } from './payload.ts';
 
 export interface FanoutWorker {
   progress(): FanoutProgress;
   /** Says how many hints wait in the queue, every few seconds; a worker that is deaf to them is replaced. Answers whether it was. */
   noticeWaiting(count: number): boolean;
+  /** Whether it is closing: what can stop should. */
+  isEnding(): boolean;
   /** Takes no more; lets what runs end within `drainMs`, then aborts it. Waits for it, a moment longer than that at most. */
   close(): Promise<void>;
 }
 
 export interface FanoutProgress {
   readonly running: number;
+  /** For how long hints have been seen to wait beside free hands; absent where none have. */
+  readonly deafForMs?: number;
   /** By the monotonic clock; absent where none was ever taken. */
   readonly lastTakenMs?: number;
 }
@@ -36,9 +40,16 @@ export interface FanoutWorkerOptions {
   /** What runs may take this long to end when the worker closes. */
   readonly drainMs: number;
   /** Does what the hint asks for. Its rejection is counted and the hint is gone: the row is still there. */
-  readonly process: (signal: AbortSignal, hint: FanoutHint) => Promise<void>;
+  readonly process: (signal: AbortSignal, hint: FanoutHint, turn: HintTurn) => Promise<void>;
+  /** Adds a hint again. Called once its job is gone from the queue, which takes no second one of an ID before that. */
+  readonly hintAgain: (hint: FanoutHint) => Promise<void>;
   readonly clock: Pick<Clock, 'monotonicMs'>;
   readonly events: FanoutWorkerEvents;
+}
+
+export interface HintTurn {
+  /** Has the same hint added again when this turn is over: behind those that wait. */
+  takeAnother(): void;
 }
 
 export interface FanoutWorkerEvents {
@@ -64,6 +75,9 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
   const names = queueNames(options.prefix, options.lane);
   const aborting = new AbortController();
   const running = new Set<Promise<void>>();
+  /** IDs of jobs that are to be hinted again when they have ended. */
+  const again = new Map<string, FanoutHint>();
+  let ending = false;
   let lastTakenMs: number | undefined;
   let waitingSinceMs: number | undefined;
   let current = open();
@@ -76,7 +90,13 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
       events.hintUnreadable();
       return;
     }
-    const work = options.process(aborting.signal, hint);
+    const id = hintJobId(hint);
+    const turn: HintTurn = { takeAnother: () => again.set(id, hint) };
+    await tracked(options.process(aborting.signal, hint, turn));
+  }
+
+  /** Told of by `running` until it has ended. */
+  async function tracked(work: Promise<void>): Promise<void> {
     const ended = work.then(ignore, ignore);
     running.add(ended);
     try {
@@ -84,6 +104,14 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
     } finally {
       running.delete(ended);
     }
+  }
+
+  /** The job has left the queue, and its ID is free. */
+  function left(job: Job<HintPayload>): void {
+    const hint = again.get(job.id ?? '');
+    if (!hint) return;
+    again.delete(hintJobId(hint));
+    tracked(options.hintAgain(hint)).catch((error) => events.hintFailed(error));
   }
 
   function open() {
@@ -102,12 +130,22 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
       removeOnFail: { count: 0 },
     });
     worker.on('error', (error) => events.connectionFailed(error));
-    worker.on('failed', (_job, error) => events.hintFailed(error));
+    worker.on('completed', left);
+    worker.on('failed', (job, error) => {
+      again.delete(job?.id ?? '');
+      events.hintFailed(error);
+    });
     return { connections, worker };
   }
 
   return {
-    progress: () => ({ running: running.size, ...(lastTakenMs !== undefined && { lastTakenMs }) }),
+    progress: () => ({
+      running: running.size,
+      ...(lastTakenMs !== undefined && { lastTakenMs }),
+      ...(waitingSinceMs !== undefined && { deafForMs: clock.monotonicMs() - waitingSinceMs }),
+    }),
+
+    isEnding: () => ending,
 
     noticeWaiting(count) {
       const nowMs = clock.monotonicMs();
@@ -128,6 +166,7 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
     },
 
     async close() {
+      ending = true;
       const { worker, connections } = current;
       const closing = closed(worker, false);
       if (!(await within(closing, options.drainMs))) {
@@ -136,6 +175,8 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
         // A server that does not answer must not hold up a stop.
         await within(closing, running.size > 0 ? 0 : ABORT_WAIT_MS);
       }
+      // Hints of jobs that gave way.
+      await within(Promise.all(running), ABORT_WAIT_MS);
       aborting.abort();
       connections.disconnect();
     },

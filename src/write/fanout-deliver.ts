@@ -7,6 +7,8 @@
  */
 import type { Clock, Random } from '../runtime.ts';
 import type {
+  DueJob,
+  FailOutcome,
   FanoutJobKey,
   FanoutLease,
   FanoutProgress,
@@ -15,20 +17,25 @@ import type {
 } from '../store/postgres/fanout-jobs.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
 import type { Lane } from '../timeline/lanes.ts';
+import type { Blame } from './fanout-blame.ts';
 import { type FanoutPlan, planFanout } from './fanout-plan.ts';
+import { laneToGiveWayIn, type Turn } from './fanout-turn.ts';
 import type { Pushed, PushPost } from './push-post.ts';
 import type { PushToList } from './push-to-list.ts';
 
 /**
- * `delivered`, `author_only`, `pulled`, `nothing`: done. `failed`: due again after a pause. `lost`: another has the lease. `not_held`: done before, gone, or in
- * other hands.
+ * `delivered`, `author_only`, `pulled`, `nothing`: done. `gave_way`: due again at once, behind those that wait; `moved`: the same, in a larger lane. `failed`: due again after a pause.
+ * `dead`: put aside. `lost`: another has the lease. `not_held`: done before, gone, or in other hands.
  */
 export const DELIVER_OUTCOMES = [
   'delivered',
   'author_only',
   'pulled',
   'nothing',
+  'gave_way',
+  'moved',
   'failed',
+  'dead',
   'lost',
   'not_held',
 ] as const;
@@ -53,9 +60,20 @@ export interface DeliverParts {
     ) => Promise<boolean>;
     readonly fail: (
       signal: AbortSignal,
-      job: HeldJob & { readonly error: string; readonly retryInMs: number },
+      job: HeldJob & { readonly error: string; readonly retryInMs: number; readonly blamed: boolean },
+    ) => Promise<FailOutcome>;
+    readonly giveWay: (
+      signal: AbortSignal,
+      job: HeldJob & FanoutProgress & { readonly lane: Lane },
     ) => Promise<boolean>;
+    /** Puts a job aside that took its workers with it once too often; answers its lane and error where it did. */
+    readonly bury: (
+      signal: AbortSignal,
+      job: FanoutJobKey,
+    ) => Promise<{ readonly lane: Lane; readonly error: string } | undefined>;
   };
+  readonly turn: Turn;
+  readonly blame: Blame;
   /** From Postgres, not from a cache: what a deletion has committed is seen. */
   readonly loadSubject: (
     signal: AbortSignal,
@@ -83,6 +101,9 @@ export interface DeliverEvents {
   /** `seconds`: from the publishing to the end, for jobs that are done. */
   jobEnded(job: { readonly lane: Lane; readonly outcome: DeliverOutcome; readonly seconds: number }): void;
   jobFailed(job: FanoutJobKey, error: unknown): void;
+  jobDied(job: FanoutJobKey & { readonly lane: Lane; readonly error: string }): void;
+  /** The job has more followers than its lane is for, and is due in this one. */
+  jobMoved(job: DueJob): void;
 }
 
 /** Pause before a job that failed is due again, in milliseconds: doubled with every attempt that came no further, up to the bound, half of it jitter. */
@@ -108,7 +129,12 @@ export function createDeliver(parts: DeliverParts): Deliver {
 
   return async function deliver(signal, job) {
     const lease = await jobs.takeLease(signal, { ...job, leaseMs });
-    if (!lease) return 'not_held';
+    if (!lease) {
+      const buried = await jobs.bury(signal, job);
+      if (!buried) return 'not_held';
+      events.jobDied({ ...job, ...buried });
+      return 'dead';
+    }
     // Both ends of post-to-timeline by Postgres' clock: this process' own may stand anywhere.
     const offsetMs = lease.databaseNowMs - parts.clock.nowMs();
     const run: Run = {
@@ -130,13 +156,18 @@ export function createDeliver(parts: DeliverParts): Deliver {
   };
 
   async function attempt(signal: AbortSignal, run: Run): Promise<DeliverOutcome> {
+    const isToBlame = parts.blame.begin(run);
     try {
       return await deliverPages(signal, run);
     } catch (error) {
       events.jobFailed(keyOf(run), error);
-      const held = { ...heldOf(run), error: describe(error), retryInMs: signal.aborted ? 0 : retryInMs(run) };
+      const blamed = !signal.aborted && isToBlame(error) && !cameFurther(run);
+      const retryIn = signal.aborted ? 0 : retryInMs(run);
+      const held = { ...heldOf(run), error: describe(error), retryInMs: retryIn, blamed };
       try {
-        return (await jobs.fail(AbortSignal.timeout(GIVE_BACK_MS), held)) ? 'failed' : 'lost';
+        const outcome = await jobs.fail(AbortSignal.timeout(GIVE_BACK_MS), held);
+        if (outcome === 'dead') events.jobDied({ ...keyOf(run), lane: run.lease.lane, error: held.error });
+        return outcome === 'due' ? 'failed' : outcome;
       } catch (giveBackError) {
         // The lease runs out by itself, and the relay hints the job again.
         events.jobFailed(keyOf(run), giveBackError);
@@ -155,9 +186,10 @@ export function createDeliver(parts: DeliverParts): Deliver {
       return followers;
     };
     let incomplete: Pushed | undefined;
-    let fetching = fetch(run.progress.cursor);
+    let fetching: Promise<readonly UserId[]> | undefined = fetch(run.progress.cursor);
     // Until the first checkpoint the author's own timeline belongs to the page.
     let own: readonly UserId[] = run.progress.cursor === '' ? [author] : [];
+    let cursor = run.progress.cursor;
 
     for (let page = 1; page <= PAGES_MAX; page += 1) {
       const plan = planFanout(await parts.loadSubject(signal, { tenant, author, postId }));
@@ -171,12 +203,14 @@ export function createDeliver(parts: DeliverParts): Deliver {
       }
       incomplete ??= unlisted;
 
-      const followers = await fetching;
+      const followers: readonly UserId[] = await (fetching ?? fetch(cursor));
       const last = followers.length < followerPage;
-      const cursor = followers.at(-1) ?? run.progress.cursor;
-      if (!last) fetching = fetch(cursor);
-
+      cursor = followers.at(-1) ?? cursor;
       const viewers = [...own, ...followers];
+      const passed = run.progress.delivered + run.progress.skipped + viewers.length;
+      const lane = last ? undefined : await laneToGiveWayIn(signal, parts.turn, { lane: run.lease.lane, page, passed });
+      fetching = last || lane !== undefined ? undefined : fetch(cursor);
+
       own = [];
       // After a page that did not go through, the run is to be repeated in any case: those on the pages after it must not wait for what is lost.
       const pushed = await push(signal, run, viewers, incomplete !== undefined);
@@ -197,9 +231,20 @@ export function createDeliver(parts: DeliverParts): Deliver {
         if (incomplete) throw new PageIncomplete(incomplete);
         return finish(signal, run, 'delivered');
       }
+      // What a page has held back must not be forgotten: such a run goes on to its end.
+      if (lane !== undefined && !incomplete) return giveWay(signal, run, lane);
       if (!(await jobs.checkpoint(signal, { ...heldOf(run), ...run.progress, leaseMs }))) return 'lost';
+      if (cameFurther(run)) parts.blame.cameFurther();
     }
     throw new Error(`a fan-out had more than ${PAGES_MAX} pages`);
+  }
+
+  async function giveWay(signal: AbortSignal, run: Run, lane: Lane): Promise<DeliverOutcome> {
+    if (!(await jobs.giveWay(signal, { ...heldOf(run), ...run.progress, lane }))) return 'lost';
+    parts.blame.cameFurther();
+    if (lane === run.lease.lane) return 'gave_way';
+    events.jobMoved({ ...keyOf(run), lane });
+    return 'moved';
   }
 
   /**
@@ -245,12 +290,13 @@ export function createDeliver(parts: DeliverParts): Deliver {
   ): Promise<DeliverOutcome> {
     const { cursor: _cursor, ...figures } = run.progress;
     const done = { ...heldOf(run), ...figures, toFollowers: outcome === 'delivered' };
-    return (await jobs.finish(signal, done)) ? outcome : 'lost';
+    if (!(await jobs.finish(signal, done))) return 'lost';
+    parts.blame.cameFurther();
+    return outcome;
   }
 
   function retryInMs(run: Run): number {
-    const furtherThanBefore = run.progress.cursor !== run.lease.cursor;
-    const doublings = furtherThanBefore ? 0 : Math.min(run.lease.attempts - 1, 10);
+    const doublings = cameFurther(run) ? 0 : Math.min(run.lease.attempts - 1, 10);
     const most = Math.min(RETRY_MAX_MS, RETRY_BASE_MS * 2 ** doublings);
     return most * (0.5 + parts.random.fraction() / 2);
   }
@@ -266,6 +312,11 @@ class PageIncomplete extends Error {
 
 function isLastResort(lease: FanoutLease): boolean {
   return lease.attempts >= LAST_RESORT_ATTEMPTS;
+}
+
+/** Than the attempt before. */
+function cameFurther(run: Run): boolean {
+  return run.progress.cursor !== run.lease.cursor;
 }
 
 function keyOf({ tenant, postId, generation }: FanoutJobKey): FanoutJobKey {

@@ -1,27 +1,31 @@
 /**
  * Owns the way of fan-out jobs into the queue: a nudge right after publishing, and rounds over the rows for whatever the nudge, the queue or a worker has lost. A row that is
- * open and in nobody's hands is hinted again and again until it is done; a hint more changes nothing.
+ * open and in nobody's hands is hinted again and again until it is done; a hint more changes nothing. Lanes are looked at apart, so that a backlog of one holds no other up.
  */
 import { after } from '../runtime.ts';
 import type { DueJob, FanoutJobKey, OpenFigures } from '../store/postgres/fanout-jobs.ts';
+import { LANES, type Lane } from '../timeline/lanes.ts';
 import { throttled } from './throttled.ts';
 
 export interface FanoutRelay {
   /** One look at the rows; answers whether there is probably more. */
   runOnce(signal: AbortSignal): Promise<boolean>;
   /** Hints a job that was just committed. Never waits and never fails: what it cannot do, the next round does. */
-  nudge(job: FanoutJobKey): void;
+  nudge(job: DueJob): void;
 }
 
 export interface FanoutRelayParts {
   readonly claimDueJobs: (
     signal: AbortSignal,
-    input: { readonly most: number; readonly hintAgainMs: number },
+    input: { readonly lanes: readonly Lane[]; readonly most: number; readonly hintAgainMs: number },
   ) => Promise<readonly DueJob[]>;
   readonly forgetHints: (signal: AbortSignal, jobs: readonly FanoutJobKey[]) => Promise<void>;
   /** Answers the jobs whose hints did not reach the queue; bounded in time by itself, and fails fast while the queue is away. */
-  readonly addHints: (signal: AbortSignal, jobs: readonly FanoutJobKey[]) => Promise<readonly FanoutJobKey[]>;
+  readonly addHints: (signal: AbortSignal, jobs: readonly DueJob[]) => Promise<readonly FanoutJobKey[]>;
+  /** Hints of a lane that no worker has taken yet. Rejects while the queue is away. */
+  readonly countWaiting: (signal: AbortSignal, lane: Lane) => Promise<number>;
   readonly loadOpenFigures: (signal: AbortSignal) => Promise<readonly OpenFigures[]>;
+  readonly countDeadJobs: (signal: AbortSignal) => Promise<readonly DeadFigures[]>;
   readonly monotonicMs: () => number;
   readonly events: FanoutRelayEvents;
 }
@@ -34,10 +38,18 @@ export interface FanoutRelayEvents {
     readonly count: number;
   }): void;
   openJobs(figures: readonly OpenFigures[]): void;
+  deadJobs(figures: readonly DeadFigures[]): void;
 }
 
-/** Jobs of one round: one round trip to each server. */
+type DeadFigures = { readonly lane: Lane; readonly dead: number };
+
+/** Jobs of one round and lane: one round trip to each server. */
 const BATCH_MAX = 200;
+/**
+ * Hints that may wait in the queue of a lane. More would tell its workers nothing and only fill the memory of Redis, some hundred bytes each; what is beyond waits as rows. Enough for
+ * workers that take thousands between two rounds.
+ */
+const WAITING_MAX = 5_000;
 /** How long a hint is trusted before the row is hinted again: the queue may have been flushed, or the worker killed. */
 const HINT_AGAIN_MS = 10_000;
 /**
@@ -54,12 +66,23 @@ const FIGURES_EVERY_MS = 5_000;
 export function createFanoutRelay(parts: FanoutRelayParts): FanoutRelay {
   const { events } = parts;
   let nudging = 0;
-  const waiting: FanoutJobKey[] = [];
+  const waiting: DueJob[] = [];
+  let open: readonly Lane[] = LANES;
+  /** Whether the last count of the queues still holds: nothing was hinted since, and none was full. Idle rounds ask Postgres alone. */
+  let counted = false;
   const refreshFigures = throttled({ everyMs: FIGURES_EVERY_MS, monotonicMs: parts.monotonicMs }, async (signal) => {
     events.openJobs(await parts.loadOpenFigures(signal));
+    events.deadJobs(await parts.countDeadJobs(signal));
   });
 
-  async function hint(signal: AbortSignal, by: 'round' | 'nudge', jobs: readonly FanoutJobKey[]) {
+  /** Lanes whose queues take more hints. */
+  async function lanesWithRoom(signal: AbortSignal): Promise<readonly Lane[]> {
+    // A queue that is away refuses hints by itself, and their rows stay due.
+    const counts = await Promise.all(LANES.map((lane) => parts.countWaiting(signal, lane).catch(() => 0)));
+    return LANES.filter((_, index) => (counts[index] ?? 0) < WAITING_MAX);
+  }
+
+  async function hint(signal: AbortSignal, by: 'round' | 'nudge', jobs: readonly DueJob[]) {
     const failed = await parts.addHints(signal, jobs);
     if (jobs.length > failed.length) events.hinted({ by, result: 'added', count: jobs.length - failed.length });
     if (failed.length > 0) events.hinted({ by, result: 'failed', count: failed.length });
@@ -78,16 +101,18 @@ export function createFanoutRelay(parts: FanoutRelayParts): FanoutRelay {
 
   return {
     async runOnce(signal) {
-      const due = await parts.claimDueJobs(signal, { most: BATCH_MAX, hintAgainMs: HINT_AGAIN_MS });
+      if (!counted) open = await lanesWithRoom(signal);
+      const due = await parts.claimDueJobs(signal, { lanes: open, most: BATCH_MAX, hintAgainMs: HINT_AGAIN_MS });
+      counted = due.length === 0 && open.length === LANES.length;
       const failed = due.length === 0 ? [] : await hint(signal, 'round', due);
       // Without this they would be taken for hinted, and wait.
       if (failed.length > 0) await parts.forgetHints(signal, failed);
       await refreshFigures(signal);
-      return due.length === BATCH_MAX && failed.length === 0;
+      return failed.length === 0 && open.some((lane) => due.filter((job) => job.lane === lane).length === BATCH_MAX);
     },
 
     nudge(job) {
-      if (nudging >= NUDGES_MAX) {
+      if (nudging >= NUDGES_MAX || !open.includes(job.lane)) {
         events.hinted({ by: 'nudge', result: 'dropped', count: 1 });
         return;
       }

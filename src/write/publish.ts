@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { invalidField, type Outcome, outcomeOf, TributaryError } from '../errors.ts';
 import type { Call, Clock } from '../runtime.ts';
-import type { FanoutJobKey } from '../store/postgres/fanout-jobs.ts';
+import type { DueJob } from '../store/postgres/fanout-jobs.ts';
 import type { KnownRequest, NewPost, PublishOutcome } from '../store/postgres/publish.ts';
 import type { AuthorClass } from '../timeline/fanout-class.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
@@ -45,7 +45,7 @@ export interface PublishParts {
   readonly findTargets: FindVisibleTargets;
   readonly showOwn: ShowOwn;
   readonly showPulled: ShowPulled;
-  readonly nudge: (job: FanoutJobKey) => void;
+  readonly nudge: (job: DueJob) => void;
   readonly published: (seconds: number, outcome: Outcome) => void;
 }
 
@@ -76,7 +76,7 @@ export function createPublish(parts: PublishParts): PublishPost {
       const outcome = await parts.insertPost(call.signal, post);
       switch (outcome.kind) {
         case 'published':
-          parts.nudge({ tenant: call.tenant, postId: post.postId, generation: 1 });
+          parts.nudge({ tenant: call.tenant, postId: post.postId, generation: 1, lane: outcome.lane });
           return answer(call, post, outcome);
         case 'id_taken':
           continue;

@@ -71,10 +71,10 @@ export function createPushPost(parts: PushPostParts): PushPost {
       if (failed.length > 0) parts.events.pushesFailed(failed.length);
     }
 
-    if (lastResort && failed.length > 0 && failed.length <= ALONE_MAX) {
-      const alone = failed;
-      failed = [];
-      for (const [at, viewer] of alone.entries()) {
+    if (lastResort) {
+      const alone = failed.slice(0, ALONE_MAX);
+      const left = failed.slice(ALONE_MAX);
+      for (const [index, viewer] of alone.entries()) {
         const results = await parts.push(signal, { ...post, viewers: [viewer] });
         const refused = count(results, tally);
         if (refused === undefined) continue;
@@ -83,10 +83,10 @@ export function createPushPost(parts: PushPostParts): PushPost {
           tally.absent += 1;
           continue;
         }
-        // It is Redis that does not answer, and not the timeline that is broken: the rest would only wait it out, one after another.
-        failed = alone.slice(at);
+        left.push(...alone.slice(index));
         break;
       }
+      failed = left;
     }
     return { ...tally, failed, ...(error !== undefined && failed.length > 0 && { error }) };
   };

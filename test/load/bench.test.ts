@@ -1,9 +1,13 @@
-/** Owns the promises of the benchmark frame: fair turns, medians, a result that programs can read, a list for people. */
-import { spawnSync } from 'node:child_process';
+/** Owns the promises of the benchmark frame: fair turns, medians, a result that programs can read, a list for people; and that benchmarks of fan-out run, in a tiny size. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { globSync, mkdtempSync, readdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type BenchResult, jsonOf, shortfalls, tableOf } from '../../load/bench/result.ts';
+import { type BenchResult, figureLines, jsonOf, shortfalls, tableOf } from '../../load/bench/result.ts';
 import { type Contender, median, ratePerSecond, runRounds } from '../../load/bench/rounds.ts';
+import { removeData } from '../../src/embedded/place.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../load/bench/main.ts');
 
@@ -86,6 +90,30 @@ describe('a result', () => {
     expect(shortfalls({ ...result, ratioMin: 0.8 })).toEqual(['0.75 of bare statement, at least 0.8 is asked']);
   });
 
+  it('says whom ours is too slow against where each has a ratio of its own', () => {
+    const against = { ceiling: measured('bare statement', 4_000), other: measured('other way', 1_000) };
+    expect(shortfalls({ ...result, against, ratioMin: { ceiling: 0.8, other: 3 } })).toEqual([
+      '0.75 of bare statement, at least 0.8 is asked',
+    ]);
+    expect(shortfalls({ ...result, against, ratioMin: { other: 3.5 } })).toEqual([
+      '3.00 of other way, at least 3.5 is asked',
+    ]);
+  });
+
+  it('has further figures, with bounds of their own, and says what makes it worthless', () => {
+    const figures = { 'client CPU': { value: 6.25, unit: 'µs', max: 5 }, speed: { value: 1, unit: 'times', min: 2 } };
+    expect(shortfalls({ ...result, figures })).toEqual([
+      'client CPU: 6.25 µs, at most 5 is asked',
+      'speed: 1.00 times, at least 2 is asked',
+    ]);
+    expect(figureLines({ ...result, figures })).toEqual(['client CPU: 6.25 µs', 'speed: 1.00 times']);
+    expect(JSON.parse(jsonOf({ ...result, figures, invalid: ['a slow rival'] }))).toMatchObject({
+      figures: { 'client CPU': { value: 6.25, unit: 'µs' }, speed: { value: 1, unit: 'times' } },
+      invalid: ['a slow rival'],
+    });
+    expect(JSON.parse(jsonOf({ ...result, invalid: [] }))).not.toHaveProperty('invalid');
+  });
+
   it('says what ours is too large for', () => {
     expect(shortfalls({ ...result, oursMax: 3_000, ratioMax: 0.75 })).toEqual([]);
     expect(shortfalls({ ...result, oursMax: 2_000, ratioMax: 0.25 })).toEqual([
@@ -99,7 +127,7 @@ describe('the command', () => {
   it('lists the benchmarks when it is given none', () => {
     const { status, stdout } = runMain();
     expect(status).toBe(0);
-    expect(stdout).toMatch(/^ {2}publish {2}\S/m);
+    expect(stdout).toMatch(/^ {2}publish {2,}\S/m);
   });
 
   it.each([
@@ -107,6 +135,8 @@ describe('the command', () => {
     { args: ['constructor'], message: 'There is no benchmark "constructor".' },
     { args: ['publish', '--rounds', '3'], message: '--rounds takes a number from 5' },
     { args: ['publish', '--fast'], message: "'--fast'" },
+    { args: ['publish', '--size', '3'], message: 'This benchmark has one size.' },
+    { args: ['million', '--size', '3'], message: '--size takes a number from 20000' },
   ])('does not understand $args, says so with the list, and exits 2', ({ args, message }) => {
     const { status, stderr, stdout } = runMain(...args);
     expect(status).toBe(2);
@@ -114,4 +144,119 @@ describe('the command', () => {
     expect(stderr).toContain('npm run bench -- <name>');
     expect(stdout).toBe('');
   });
+});
+
+/** Too small for its figures to say anything: what is looked at is that the run ends, found every post where it belongs, and says so in the promised form. */
+describe('a tiny run', () => {
+  const RUN_MAX_MS = 240_000;
+
+  async function runTiny(...args: readonly string[]): Promise<Record<string, unknown>> {
+    const { lines, stderr, left } = await run(args);
+    // A wrong post somewhere, or any other fault, ends the run without a result.
+    expect(lines, stderr).toHaveLength(1);
+    expect(lines[0], stderr).toMatch(/^\{.*\}$/);
+    expect(left).toEqual([]);
+    return JSON.parse(lines[0] ?? '');
+  }
+
+  /** `said`: is told what the run says, as it says it. */
+  async function run(args: readonly string[], said: (stderr: string, child: ChildProcess) => void = () => undefined) {
+    // A place of its own for temporary folders shows what is left behind.
+    const folder = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
+    const child = spawn(process.execPath, [MAIN, ...args, '--json'], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, TMPDIR: folder },
+    });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.on('data', (chunk: Buffer) => {
+      stdout += chunk;
+    });
+    child.stderr.on('data', (chunk: Buffer) => {
+      stderr += chunk;
+      said(stderr, child);
+    });
+    await once(child, 'close');
+    // Root's servers keep their data outside (src/embedded/place.ts).
+    const left = [...readdirSync(folder), ...globSync(`{/var/tmp,/tmp}/tributary-*/data/elsewhere${folder}/*`)];
+    removeData(folder);
+    const lines = stdout.trimEnd().split('\n');
+    return { lines, stderr, status: child.exitCode, left: left.filter((name) => name.includes('tributary-bench-')) };
+  }
+
+  const rate = { value: expect.any(Number), ratio: expect.any(Number) };
+  const figure = (unit: string) => ({ value: expect.any(Number), unit });
+
+  it(
+    'of fanout delivers to all resident followers and compares',
+    async () => {
+      const result = await runTiny('fanout', '--size', '400', '--rounds', '5', '--seconds', '0.1');
+      expect(result).toMatchObject({
+        name: 'fanout',
+        ours: expect.any(Number),
+        unit: 'deliveries/s',
+        against: {
+          'bare script': rate,
+          'zadd pipeline': rate,
+          'list pipeline': rate,
+          'job per follower': rate,
+        },
+        figures: {
+          'client CPU': figure('µs/delivery'),
+          'Redis CPU': figure('µs/delivery'),
+          memory: figure('bytes/entry at 800 entries'),
+          '25 % resident / 100 %': figure('times the followers/s'),
+        },
+      });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of isolation measures small posts, idle and during large fan-outs',
+    async () => {
+      const result = await runTiny('isolation', '--size', '20');
+      expect(result).toMatchObject({
+        name: 'isolation',
+        ours: expect.any(Number),
+        unit: 'ms, p99',
+        against: { idle: rate },
+      });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of million goes on after SIGKILL and reaches everybody once',
+    async () => {
+      const result = await runTiny('million', '--size', '20000');
+      expect(result).toMatchObject({
+        name: 'million',
+        unit: 'deliveries/s',
+        against: {},
+        figures: { 'heap spread': figure('MB between quarters, after collection'), 'killed at': { unit: 'followers' } },
+      });
+      const { value } = (result as { figures: Record<string, { value: number }> }).figures['killed at'] ?? {};
+      expect(value).toBeGreaterThan(0);
+      expect(value).toBeLessThan(20_000);
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'that is interrupted takes its servers and folders with it, and has no result',
+    async () => {
+      let interrupted = false;
+      const { lines, status, left, stderr } = await run(['isolation', '--size', '20'], (said, child) => {
+        // A second one would end it at once.
+        if (interrupted || !said.includes('making a large author')) return;
+        interrupted = child.kill('SIGINT');
+      });
+      expect(lines).toEqual(['']);
+      expect(stderr).toContain('stopped by SIGINT');
+      expect(status).toBe(1);
+      expect(left).toEqual([]);
+    },
+    RUN_MAX_MS,
+  );
 });

@@ -40,3 +40,39 @@ it('a lane in which nothing is open any more shows zero, not what it last had', 
     'tributary_fanout_open_jobs{lane="bulk"} 1',
   ]);
 });
+
+describe('a lane', () => {
+  it('shows its queue, its dead letters and how deaf its worker is, and zero once that is over', async () => {
+    const metrics = createMetrics();
+    metrics.queueDepth({ lane: 'bulk', waiting: 7, active: 2, oldestWaitingSeconds: 12.5 });
+    metrics.fanoutDied('bulk');
+    metrics.fanoutDead([{ lane: 'bulk', dead: 1 }]);
+    metrics.workerDeaf('bulk', 4);
+    expect(await lines(metrics, 'tributary_queue_jobs{')).toEqual([
+      'tributary_queue_jobs{lane="bulk",state="waiting"} 7',
+      'tributary_queue_jobs{lane="bulk",state="active"} 2',
+    ]);
+    expect(await lines(metrics, 'tributary_queue_oldest_waiting_seconds{')).toEqual([
+      'tributary_queue_oldest_waiting_seconds{lane="bulk"} 12.5',
+    ]);
+    expect(await lines(metrics, 'tributary_worker_deaf_seconds{')).toEqual([
+      'tributary_worker_deaf_seconds{lane="bulk"} 4',
+    ]);
+    metrics.fanoutDead([]);
+    expect(await lines(metrics, 'tributary_fanout_dead_jobs{')).toEqual(
+      LANES.map((lane) => `tributary_fanout_dead_jobs{lane="${lane}"} 0`),
+    );
+    expect(await lines(metrics, 'tributary_fanout_died_total{')).toEqual([
+      'tributary_fanout_died_total{lane="bulk"} 1',
+    ]);
+  });
+
+  it('tells a p99 just below the objective of 30 s from one just above', async () => {
+    const metrics = createMetrics();
+    for (const seconds of [19, 29, 31, 46]) metrics.fanoutDelivered({ lane: 'small', count: 1, seconds });
+    const buckets = (await lines(metrics, 'tributary_post_to_timeline_seconds_bucket')).map((line) =>
+      line.split(' ').at(-1),
+    );
+    expect(new Set(buckets)).toEqual(new Set(['0', '1', '2', '3', '4']));
+  });
+});

@@ -88,6 +88,20 @@ describe('a hint', () => {
   });
 });
 
+it('the queue tells what waits, since when, and what is at work', async () => {
+  expect(await stage.queue.look(soon())).toEqual({ waiting: 0, active: 0 });
+  const before = Date.now();
+  await stage.queue.add(soon(), [hint(1)]);
+  const { oldestAddedMs = 0 } = await stage.queue.look(soon());
+  expect(oldestAddedMs).toBeGreaterThanOrEqual(before);
+  await stage.queue.add(soon(), [hint(2)]);
+  expect(await stage.queue.look(soon())).toEqual({ waiting: 2, active: 0, oldestAddedMs });
+  const finish = Promise.withResolvers<void>();
+  stage.worker(() => finish.promise, { concurrency: 1 });
+  await eventually(async () => expect(await stage.queue.look(soon())).toMatchObject({ waiting: 1, active: 1 }));
+  finish.resolve();
+});
+
 describe('a worker', () => {
   it('that closes waits for what runs, and takes nothing more', async () => {
     const begun = Promise.withResolvers<void>();
@@ -136,6 +150,42 @@ describe('a worker', () => {
     expect(stopped).toBe(true);
   });
 
+  it('that closes early lets a long job end, whose further hint is taken by the queue', async () => {
+    const begun = Promise.withResolvers<void>();
+    const finish = Promise.withResolvers<void>();
+    const worker = stage.worker(async (_signal, _hint, turn) => {
+      begun.resolve();
+      await finish.promise;
+      turn.takeAnother();
+    });
+    await stage.queue.add(soon(), [hint(1)]);
+    await begun.promise;
+    const closing = worker.close();
+    expect(worker.isEnding()).toBe(true);
+    expect(await stage.queue.look(soon())).toMatchObject({ waiting: 0, active: 1 });
+    finish.resolve();
+    await within(closing, 5_000);
+    expect(await stage.queue.look(soon())).toMatchObject({ waiting: 1, active: 0 });
+  });
+
+  it('that gives way takes those that wait first, then the same hint again, once for each turn', async () => {
+    const taken: number[] = [];
+    await stage.queue.add(soon(), [hint(1), hint(2), hint(3)]);
+    stage.worker(
+      async (_signal, { postId }, turn) => {
+        taken.push(postId);
+        // A hint that comes while its job is at work is refused: the further turn must not depend on it, nor come twice through it.
+        await stage.queue.add(soon(), [hint(postId)]);
+        if (postId === 1 && taken.length < 6) turn.takeAnother();
+      },
+      { concurrency: 1 },
+    );
+    await eventually(async () => {
+      expect(taken).toEqual([1, 2, 3, 1, 1, 1]);
+      expect(await jobKeys()).toEqual([]);
+    });
+  });
+
   it('knows when it last took a hint', async () => {
     const worker = stage.worker(async () => undefined);
     expect(worker.progress()).toEqual({ running: 0 });
@@ -152,8 +202,11 @@ describe('a worker', () => {
     expect(worker.noticeWaiting(0)).toBe(false);
     clock.advance(9_000);
     expect(worker.noticeWaiting(1)).toBe(false);
-    clock.advance(10_000);
+    clock.advance(4_000);
+    expect(worker.progress().deafForMs).toBeGreaterThanOrEqual(4_000);
+    clock.advance(6_000);
     expect(worker.noticeWaiting(1)).toBe(true);
+    expect(worker.progress()).toEqual({ running: 0 });
     expect(stage.faults).toContain('worker replaced');
     await stage.queue.add(soon(), [hint(1)]);
     await eventually(() => expect(worker.progress().lastTakenMs).toBeGreaterThan(0));

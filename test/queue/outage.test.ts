@@ -4,8 +4,11 @@ import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { startRedis } from '../../src/embedded/redis.ts';
 import type { EmbeddedServer } from '../../src/embedded/server.ts';
+import { pause } from '../../src/runtime.ts';
+import { createSeeded } from '../../src/sample/seeded.ts';
 import { eventually, within } from '../harness/eventually.ts';
 import { type FaultProxy, startFaultProxy } from '../harness/fault-proxy.ts';
+import { createTestClock } from '../harness/test-clock.ts';
 import { hint, openQueueStage, type QueueStage, soon } from './queue-stage.ts';
 
 /** Longest time from the recovery to the start of a job that was added after it. */
@@ -76,6 +79,49 @@ describe.each(['refuse', 'blackhole', 'reset'] as const)('an outage by %s', (fau
     await eventually(async () => expect(await stage.queue.add(soon(), hints)).toEqual([]), { timeoutMs: 10_000 });
     expect(await stage.queue.countWaiting(soon())).toBe(50);
   });
+});
+
+it('twenty short outages at any moment, refused or silent, are each over for the worker soon after', {
+  timeout: 300_000,
+}, async () => {
+  stage = await openQueueStage(server.url, { workerUrl: proxy.through(server.url) });
+  const taken = new Set<number>();
+  const worker = stage.worker(async (_signal, { postId }) => {
+    taken.add(postId);
+  });
+  const random = createSeeded(20);
+  const whole = soon(300_000);
+  for (let outage = 1; outage <= 20; outage += 1) {
+    // Some of them are under way when the outage begins, and the blocking read is at any point of its five seconds.
+    await stage.queue.add(soon(), [hint(1_000 + outage), hint(2_000 + outage)]);
+    await pause(whole, random.below(400));
+    await proxy[outage % 2 === 0 ? 'refuse' : 'blackhole']();
+    await pause(whole, random.below(1_500));
+    await proxy.restore();
+    await stage.queue.add(soon(), [hint(outage)]);
+    await eventually(() => expect(taken.has(outage)).toBe(true), { timeoutMs: HEARS_WITHIN_MS });
+  }
+  await eventually(() => expect(worker.progress().running).toBe(0));
+});
+
+it('a worker whose connections went silent for good is replaced, and its successor hears at once', async () => {
+  stage = await openQueueStage(server.url, { workerUrl: proxy.through(server.url) });
+  const clock = createTestClock();
+  const taken: number[] = [];
+  const worker = stage.worker(
+    async (_signal, { postId }) => {
+      taken.push(postId);
+    },
+    { clock },
+  );
+  await stage.queue.add(soon(), [hint(1)]);
+  await eventually(() => expect(taken).toEqual([1]));
+  proxy.forget();
+  await stage.queue.add(soon(), [hint(2)]);
+  expect(worker.noticeWaiting(1)).toBe(false);
+  clock.advance(10_000);
+  expect(worker.noticeWaiting(1)).toBe(true);
+  await eventually(() => expect(taken).toEqual([1, 2]));
 });
 
 it('a queue opened while Redis is away works once it is back', async () => {

@@ -31,6 +31,7 @@ export async function openQueueStage(
     events: {
       connectionFailed: () => faults.push('connection'),
       addFailed: (_error, count) => faults.push(`add failed ${count}`),
+      memoryFull: () => faults.push('memory full'),
       evictionPossible: (policy) => faults.push(`eviction ${policy}`),
     },
   });
@@ -48,6 +49,9 @@ export async function openQueueStage(
         lockMs: 15_000,
         drainMs: 5_000,
         process,
+        async hintAgain(again) {
+          await queue.add(soon(), [again]);
+        },
         clock: systemClock,
         events: {
           connectionFailed: () => faults.push('worker connection'),

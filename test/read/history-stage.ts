@@ -48,16 +48,25 @@ const SMALL = {
   TIMELINE_CAP: '5',
   TIMELINE_TRIM_STRIDE: '2',
   FANOUT_FOLLOWER_PAGE: '2',
-  FANOUT_CONCURRENCY: '8',
+  FANOUT_SMALL_CONCURRENCY: '8',
   FANOUT_LEASE_MS: '2000',
   FACT_LIFE_MS: '2000',
-  REBUILD_LEASE_MS: '2000',
+  FACT_LOAD_LEASE_MS: '400',
+  REBUILD_LEASE_MS: '1000',
   REBUILD_WAIT_MS: '50',
   REBUILDS_MAX: '64',
   CACHE_COMMAND_TIMEOUT_MS: '1000',
   DATABASE_POOL_REQUESTS: '16',
   DATABASE_POOL_WORKERS: '8',
   RELAY_EVERY_MS: '10',
+  // Whom three follow is pulled, and a change of class takes some three seconds; one list comes from the cache, what is beyond from Postgres.
+  AUTHOR_PULL_UP: '3',
+  AUTHOR_PULL_DOWN: '2',
+  AUTHOR_CLASS_EVERY_MS: '20',
+  PULLED_LIFE_MS: '100',
+  PULLED_LISTS_MAX: '1',
+  READ_DEADLINE_DEFAULT_MS: '1000',
+  READ_DEADLINE_MAX_MS: '1000',
   LOG_LEVEL: 'silent',
 };
 /** Refusals that a random history meets by right. */
@@ -99,9 +108,11 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     startRedis({ role: 'cache', dataDir: path.join(folder, 'cache') }),
     startRedis({ role: 'queue', dataDir: path.join(folder, 'queue') }),
   ]);
-  const service = await startTestService({
-    env: { ...SMALL, REDIS_CACHE_URL: cacheServer.url, REDIS_QUEUE_URL: queueServer.url },
-  });
+  const env = { ...SMALL, REDIS_CACHE_URL: cacheServer.url, REDIS_QUEUE_URL: queueServer.url };
+  const service = await startTestService({ env: { ...env, TRIBUTARY_ROLE: 'api' } });
+  const startRole = (role: 'relay' | 'worker'): Promise<TestService> =>
+    startTestService({ env: { ...env, TRIBUTARY_ROLE: role }, database: service.database });
+  const roles = { relay: await startRole('relay'), worker: await startRole('worker') };
   const { config, clock } = service;
   const postgresHome: PostgresHome = openPostgresHome(service);
   const behind = new Redis(cacheServer.url, { maxRetriesPerRequest: null });
@@ -128,7 +139,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
 
   const newToken = (): string => randomUUID();
   const keys = createKeys(config.timeline.shards);
-  const facts = { lifeMs: config.cache.factLifeMs, tokenLifeMs: 3_000, random: () => 0 };
+  const facts = { lifeMs: config.cache.factLifeMs, tokenLifeMs: config.cache.factLoadLeaseMs, random: () => 0 };
   const relationFacts = createRelationFacts(elsewhereCache, keys, facts);
   const authorFacts = createAuthorFacts(elsewhereCache, keys, facts);
   const postFacts = createPostFacts(elsewhereCache, keys, facts);
@@ -288,6 +299,12 @@ export async function openHistoryStage(): Promise<HistoryStage> {
         return restart(cacheServer, 'kill');
       case 'restartQueue':
         return restart(queueServer, 'stop');
+      case 'restartRelay':
+        return restartRole('relay');
+      case 'restartWorker':
+        return restartRole('worker');
+      case 'awaitClasses':
+        return awaitClasses(world);
       case 'runJobsAgain':
         return service.database.sql(
           `UPDATE fanout_jobs SET done_at = NULL, lease_until = NULL, lease_token = NULL, hinted_at = '-infinity',
@@ -364,6 +381,29 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       }
     });
     return restarting;
+  }
+
+  function restartRole(role: 'relay' | 'worker'): Promise<void> {
+    restarting = restarting.then(async () => {
+      await roles[role].stop();
+      roles[role] = await startRole(role);
+    });
+    return restarting;
+  }
+
+  /** Until nobody is between pushing and pulling. */
+  function awaitClasses(world: World): Promise<void> {
+    return eventually(
+      async () => {
+        const [row] = await service.database.sql<{ changing: number }>(
+          `SELECT (SELECT count(*) FROM authors WHERE tenant_id = $1 AND fanout_class = 'both')::int
+             + (SELECT count(*) FROM counter_deltas WHERE tenant_id = $1)::int AS changing`,
+          [world.tenant.id],
+        );
+        if (row?.changing !== 0) throw new Error(`${row?.changing} authors or counts are changing`);
+      },
+      { timeoutMs: PATIENCE_MS, everyMs: 50 },
+    );
   }
 
   /** A process that begins to rebuild and dies. */
@@ -779,6 +819,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     },
     async close() {
       behind.disconnect();
+      await Promise.all([roles.relay.stop(), roles.worker.stop()]);
       await Promise.all([service.stop(), postgresHome.close(), elsewhereCache.close(), elsewhereDatabase.close()]);
       await Promise.all([cacheServer.stop(), queueServer.stop()]);
       await removeServers(folder);

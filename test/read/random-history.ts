@@ -16,6 +16,11 @@ const record = <Fields extends object>(
 ): fc.Arbitrary<Fields> => fc.record<Fields>(fields, { noNullPrototype: true }) as fc.Arbitrary<Fields>;
 const user = fc.constantFrom(...USERS);
 const pair = record({ from: user, to: user }).filter(({ from, to }) => from !== to);
+/** One has so many followers at times that readers pull what they write. */
+const followed = fc.oneof(
+  pair,
+  record({ from: user, to: fc.constant(userId('ada')) }).filter(({ from, to }) => from !== to),
+);
 /** One writes more than a timeline holds: whoever follows them late has less than everything brought in. */
 const author = fc.constantFrom(...['ada', 'ada', 'ada', 'ada'].map(userId), ...USERS);
 /** A post by its place in the tenant's history, counted from the newest. */
@@ -34,7 +39,7 @@ const step = fc.oneof(
       visibility,
     }),
   },
-  { weight: 10, arbitrary: record({ kind: fc.constant('follow'), pair }) },
+  { weight: 10, arbitrary: record({ kind: fc.constant('follow'), pair: followed }) },
   {
     weight: 6,
     arbitrary: record({
@@ -92,9 +97,12 @@ const step = fc.oneof(
     }),
   },
 );
-/** What befalls everybody on the servers: too rare to be one of many in each tenant. */
+/** What befalls everybody on the servers, and a wait for changes of class to end: too rare to be one of many in each tenant. */
 const disaster = record({
-  kind: fc.constantFrom('flush', 'flush', 'flush', 'restartCache', 'killCache', 'restartQueue'),
+  kind: fc.constantFrom(
+    ...(['flush', 'flush', 'restartCache', 'killCache', 'restartQueue', 'restartRelay', 'restartWorker'] as const),
+    ...(['awaitClasses', 'awaitClasses', 'awaitClasses'] as const),
+  ),
 });
 
 /** Most happens in the first tenant, so that its timelines grow; the other is there to show through where it must not. */
@@ -110,11 +118,11 @@ export interface Turn {
   readonly beside: boolean;
 }
 
-/** At most two disasters, somewhere in the history. */
+/** At most three disasters, somewhere in the history. */
 export const history: fc.Arbitrary<readonly Turn[]> = fc
   .tuple(
     fc.array(turn, { ...STEPS, size: 'max' }),
-    fc.array(record({ at: fc.nat({ max: STEPS.maxLength }), disaster }), { maxLength: 2 }),
+    fc.array(record({ at: fc.nat({ max: STEPS.maxLength }), disaster }), { maxLength: 3 }),
   )
   .map(([turns, disasters]) => {
     const all: Turn[] = [...turns];

@@ -45,11 +45,12 @@ describe('a lease', () => {
     };
     expect(await jobs.checkpoint(stage.database, soon(), at)).toBe(true);
     const second = await take(job);
+    const late = { error: 'late', retryInMs: 0, blamed: true, attemptsMax: 5 };
     expect(second).toMatchObject({ cursor: 'f010', delivered: 7, skipped: 3, pushingMs: 1.5, attempts: 2 });
 
     expect(await jobs.checkpoint(stage.database, soon(), { ...at, cursor: 'f020' })).toBe(false);
     expect(await jobs.finishJob(stage.database, soon(), { ...at, toFollowers: true })).toBe(false);
-    expect(await jobs.failJob(stage.database, soon(), { ...at, error: 'late', retryInMs: 0 })).toBe(false);
+    expect(await jobs.failJob(stage.database, soon(), { ...at, ...late })).toBe('lost');
     expect(await stage.job(job.postId)).toMatchObject({
       follower_cursor: 'f010',
       done: false,
@@ -80,8 +81,14 @@ describe('a lease', () => {
 
   it('given back after a failure waits its pause out, with a bounded text of what was wrong', async () => {
     const job = await open();
-    const held = { ...job, token: (await take(job))?.token ?? '', error: 'x'.repeat(5_000) };
-    expect(await jobs.failJob(stage.database, soon(), { ...held, retryInMs: 60_000 })).toBe(true);
+    const held = {
+      ...job,
+      token: (await take(job))?.token ?? '',
+      error: 'x'.repeat(5_000),
+      blamed: true,
+      attemptsMax: 5,
+    };
+    expect(await jobs.failJob(stage.database, soon(), { ...held, retryInMs: 60_000 })).toBe('due');
     expect(await take(job)).toBeUndefined();
     expect(await claim()).not.toContain(job.postId);
     expect((await stage.job(job.postId)).error).toHaveLength(500);

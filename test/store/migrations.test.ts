@@ -1,4 +1,5 @@
 /** Owns the promise that the schema can be taken back: a release that has to go leaves a database that the one before it can use, and that can be brought forward again. */
+import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { runner } from 'node-pg-migrate';
 import { expect, it } from 'vitest';
@@ -29,7 +30,9 @@ it('each migration can be taken back and made again, with rows in the tables', a
       count,
       log: () => undefined,
     });
-  await back(1);
+  const files = readdirSync(DIRECTORY).sort();
+  await back(files.length - files.findIndex((file) => file.includes('author-classes')));
+  // Whoever comes before knows nothing of pulling.
   expect(await database.sql('SELECT fanout_class FROM authors')).toEqual([{ fanout_class: 'push' }]);
   await migrate(database.url);
   expect(await shape()).toEqual(before);

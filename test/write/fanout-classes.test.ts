@@ -178,7 +178,7 @@ describe('a publish that is still open while its author changes class', () => {
     const postId = composePostId({ ms: Date.now(), generator: 117, sequence: 1 });
     const post = { tenant: stage.tenant, author: ADA, postId, text: 'open', media: [], plainRepost: false };
     const { rows } = await session.query(PUBLISH.text, [...publishValues({ ...post, visibility: 'public' })]);
-    expect(rows[0]).toMatchObject({ published: true, fanout_class: 'push' });
+    expect(rows[0]).toMatchObject({ lane: 'small', fanout_class: 'push' });
     // A list that is made now cannot know the post; nobody reads it in a timeline either.
     await become('pull', 1);
     await openList(1);
@@ -193,6 +193,7 @@ describe('a publish that is still open while its author changes class', () => {
     const post = { tenant: stage.tenant, author: ADA, postId, text: 'hi', media: [], plainRepost: false } as const;
     expect(await insertPost(stage.database, soon(), { ...post, visibility: 'public' })).toEqual({
       kind: 'published',
+      lane: 'small',
       fanoutClass: 'both',
       classEpoch: 7,
     });

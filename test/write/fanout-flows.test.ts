@@ -16,7 +16,7 @@ let tenant: TestTenant;
 let cast: Cast;
 let cached: Cached;
 beforeAll(async () => {
-  service = await startTestService({ env: { FANOUT_FOLLOWER_PAGE: '2', FANOUT_CONCURRENCY: '8' } });
+  service = await startTestService({ env: { FANOUT_FOLLOWER_PAGE: '2', FANOUT_SMALL_CONCURRENCY: '8' } });
 });
 afterAll(() => service.stop());
 beforeEach(async () => {

@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { inject } from 'vitest';
 import { systemClock, systemRandom } from '../../src/runtime.ts';
 import { createDatabase, type Database } from '../../src/store/postgres/client.ts';
+import { buryJob } from '../../src/store/postgres/fanout-dead.ts';
 import * as fanoutJobs from '../../src/store/postgres/fanout-jobs.ts';
 import { insertPost } from '../../src/store/postgres/publish.ts';
 import { type Cache, type CacheOptions, createCache } from '../../src/store/redis/client.ts';
@@ -21,6 +22,7 @@ import {
   type UserId,
 } from '../../src/timeline/ids.ts';
 import type { Visibility } from '../../src/timeline/post.ts';
+import { createBlame } from '../../src/write/fanout-blame.ts';
 import { createDeliver, type Deliver, type DeliverParts } from '../../src/write/fanout-deliver.ts';
 import { createPushPost, type PushPostParts } from '../../src/write/push-post.ts';
 import { createPushToList, type PushToListParts } from '../../src/write/push-to-list.ts';
@@ -34,6 +36,9 @@ export interface JobRow {
   readonly skipped: number;
   readonly attempts: number;
   readonly error: string | null;
+  readonly lane: string;
+  readonly blamed: number;
+  readonly dead: boolean;
   readonly done: boolean;
   readonly leased: boolean;
 }
@@ -66,6 +71,8 @@ export interface DeliverEventLog {
   readonly delivered: { readonly count: number; readonly seconds: number }[];
   readonly ended: string[];
   readonly failed: unknown[];
+  readonly died: string[];
+  readonly moved: string[];
   readonly retried: number[];
   /** Pushes that were not confirmed, in each try. */
   readonly unconfirmed: number[];
@@ -86,6 +93,9 @@ export function user(text: string): UserId {
 export function followers(count: number): readonly string[] {
   return Array.from({ length: count }, (_, index) => `f${String(index).padStart(3, '0')}`);
 }
+
+/** Attempts against a job that make it a dead letter. */
+export const ATTEMPTS_MAX = 5;
 
 let sequence = 0;
 
@@ -116,7 +126,16 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
   const lists = createPulledLists(cache, keys, sets);
   const tenant = parseTenantId(`stage-${randomUUID()}`) as TenantId;
   await eventually(() => timelines.begin(soon(), { tenant, viewer: user('nobody'), token: 'probe' }));
-  const events: DeliverEventLog = { delivered: [], ended: [], failed: [], retried: [], unconfirmed: [], dropped: 0 };
+  const events: DeliverEventLog = {
+    delivered: [],
+    ended: [],
+    failed: [],
+    died: [],
+    moved: [],
+    retried: [],
+    unconfirmed: [],
+    dropped: 0,
+  };
 
   const entries = async (viewer: string): Promise<readonly number[] | undefined> => {
     const of = { tenant, viewer: user(viewer), direction: 'newer', position: 0, count: 1_000 } as const;
@@ -153,11 +172,15 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
     deliverer: (parts = {}, push = {}, list = {}) =>
       createDeliver({
         jobs: {
-          takeLease: (signal, job) => fanoutJobs.takeLease(database, signal, job),
+          takeLease: (signal, job) => fanoutJobs.takeLease(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
           checkpoint: (signal, job) => fanoutJobs.checkpoint(database, signal, job),
           finish: (signal, job) => fanoutJobs.finishJob(database, signal, job),
-          fail: (signal, job) => fanoutJobs.failJob(database, signal, job),
+          fail: (signal, job) => fanoutJobs.failJob(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
+          giveWay: (signal, job) => fanoutJobs.giveWay(database, signal, job),
+          bury: (signal, job) => buryJob(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
         },
+        turn: { othersWait: async () => false, isEnding: () => false },
+        blame: createBlame(),
         loadSubject: (signal, query) => fanoutJobs.loadSubject(database, signal, query),
         loadFollowers: (signal, query) => fanoutJobs.loadFollowerPage(database, signal, query),
         pushPost: createPushPost({
@@ -193,6 +216,8 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
           skipped: () => undefined,
           jobEnded: ({ outcome }) => events.ended.push(outcome),
           jobFailed: (_job, error) => events.failed.push(error),
+          jobDied: ({ error }) => events.died.push(error),
+          jobMoved: ({ lane }) => events.moved.push(lane),
         },
         followerPage: 10,
         leaseMs: 30_000,
@@ -200,7 +225,7 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
       }),
     async job(postId) {
       const [row] = await rows.sql<JobRow & Record<string, unknown>>(
-        `SELECT follower_cursor, delivered, skipped, attempts, error, done_at IS NOT NULL AS done, lease_token IS NOT NULL AS leased
+        `SELECT follower_cursor, delivered, skipped, attempts, error, lane, blamed, dead_at IS NOT NULL AS dead, done_at IS NOT NULL AS done, lease_token IS NOT NULL AS leased
          FROM fanout_jobs WHERE tenant_id = $1 AND post_id = $2 ORDER BY generation DESC LIMIT 1`,
         [tenant, postId],
       );

@@ -3,6 +3,7 @@ import { Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, inject, it } from 'vitest';
 import { createRetention } from '../../src/repair/retention.ts';
 import { systemRandom } from '../../src/runtime.ts';
+import { countDeadJobs } from '../../src/store/postgres/fanout-dead.ts';
 import * as fanoutJobs from '../../src/store/postgres/fanout-jobs.ts';
 import type { OutboxEvent } from '../../src/store/postgres/outbox.ts';
 import * as outbox from '../../src/store/postgres/outbox.ts';
@@ -169,11 +170,14 @@ describe('the fan-out relay', () => {
       claimDueJobs: (signal, input) => fanoutJobs.claimDueJobs(stage.database, signal, input),
       forgetHints: (signal, jobs) => fanoutJobs.forgetHints(stage.database, signal, jobs),
       addHints: (signal, jobs) => queueStage.queue.add(signal, jobs),
+      countWaiting: (signal) => queueStage.queue.countWaiting(signal),
+      countDeadJobs: (signal) => countDeadJobs(stage.database, signal),
       loadOpenFigures: (signal) => fanoutJobs.loadOpenFigures(stage.database, signal),
       monotonicMs: () => performance.now(),
       events: {
         hinted: ({ by, result, count }) => results.push(`${by} ${result} ${count}`),
         openJobs: () => undefined,
+        deadJobs: () => undefined,
       },
       ...parts,
     });
@@ -190,7 +194,7 @@ describe('the fan-out relay', () => {
     deliverHints();
     const relay = createRelay();
     const nudged = await stage.publish('ada');
-    relay.nudge({ tenant: stage.tenant, postId: nudged, generation: 1 });
+    relay.nudge({ tenant: stage.tenant, postId: nudged, generation: 1, lane: 'small' });
     await eventually(async () => expect(await stage.job(nudged)).toMatchObject({ done: true, delivered: 25 }));
     const found = await stage.publish('ada');
     expect(await relay.runOnce(soon())).toBe(false);
@@ -223,7 +227,7 @@ describe('the fan-out relay', () => {
     const relay = createRelay({
       addHints: (signal, jobs) => (away ? Promise.resolve(jobs) : queueStage.queue.add(signal, jobs)),
     });
-    relay.nudge({ tenant: stage.tenant, postId, generation: 1 });
+    relay.nudge({ tenant: stage.tenant, postId, generation: 1, lane: 'small' });
     expect(await relay.runOnce(soon())).toBe(false);
     expect(await relay.runOnce(soon())).toBe(false);
     // A nudge waits some milliseconds for others, whatever the rounds do meanwhile.
@@ -243,7 +247,7 @@ describe('the fan-out relay', () => {
       },
     });
     for (let post = 1; post <= 100; post += 1)
-      relay.nudge({ tenant: stage.tenant, postId: postIdFrom(post), generation: 1 });
+      relay.nudge({ tenant: stage.tenant, postId: postIdFrom(post), generation: 1, lane: 'small' });
     expect(results).toEqual(Array(98).fill('nudge dropped 1'));
     await eventually(() => expect(asked).toBe(2));
     hang.reject(new Error('on purpose'));

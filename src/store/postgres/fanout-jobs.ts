@@ -8,7 +8,7 @@
 
 import type { AuthorClass } from '../../timeline/fanout-class.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
-import type { Lane } from '../../timeline/lanes.ts';
+import { LANE_FOLLOWERS_MAX, LANES, type Lane } from '../../timeline/lanes.ts';
 import type { AuthorLifecycle, ModerationState, Visibility } from '../../timeline/post.ts';
 import type { Database, Statement } from './client.ts';
 
@@ -17,6 +17,11 @@ export interface FanoutJobKey {
   readonly tenant: TenantId;
   readonly postId: PostId;
   readonly generation: number;
+}
+
+/** Names the row in a word, for maps and sets. */
+export function keyText({ tenant, postId, generation }: FanoutJobKey): string {
+  return `${tenant} ${postId} ${generation}`;
 }
 
 export interface DueJob extends FanoutJobKey {
@@ -32,7 +37,7 @@ export interface FanoutLease {
   readonly delivered: number;
   readonly skipped: number;
   readonly pushingMs: number;
-  /** How often the job was begun, this time included. */
+  /** How often the job was begun since it last gave way, this time included. */
   readonly attempts: number;
   /** When the post was published or became eligible again, and now: both by Postgres' clock, in milliseconds since the Unix epoch. */
   readonly createdAtMs: number;
@@ -51,14 +56,30 @@ export interface FanoutProgress {
 export type HeldJob = FanoutJobKey & { readonly token: string };
 
 const ERROR_LENGTH_MAX = 500;
+/** A Postgres integer. */
+const UNBOUNDED = 2 ** 31 - 1;
 
-/** `hinted_at` leads the index: what was hinted a moment ago is not even looked at. now() and not clock_timestamp(), which no index can use. */
+/** The lane of an author with so many followers, as timeline/lanes.ts says it, for statements that know the count. */
+export function laneSql(followers: string): string {
+  return `CASE WHEN ${followers} <= ${LANE_FOLLOWERS_MAX.small} THEN 'small' WHEN ${followers} <= ${LANE_FOLLOWERS_MAX.medium} THEN 'medium' ELSE 'bulk' END`;
+}
+
+/** A job that somebody has to do: dead letters wait for an operator. */
+export const OPEN = 'done_at IS NULL AND dead_at IS NULL';
+
+/**
+ * `hinted_at` comes next to the lane in the index: what was hinted a moment ago is not even looked at. now() and not clock_timestamp(), which no index can use.
+ * Each lane has a range and a bound of its own, so that none waits behind the backlog of another.
+ */
 const CLAIM_DUE: Statement = {
   name: 'fanout-claim-due',
   text: `WITH due AS MATERIALIZED (
-    SELECT tenant_id, post_id, generation FROM fanout_jobs
-    WHERE done_at IS NULL AND hinted_at < now() - $2::float8 * interval '1 millisecond' AND (lease_until IS NULL OR lease_until < now())
-    ORDER BY hinted_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    SELECT of_lane.* FROM unnest($3::text[]) AS wanted (lane), LATERAL (
+      SELECT tenant_id, post_id, generation FROM fanout_jobs j
+      WHERE j.lane = wanted.lane AND ${OPEN} AND hinted_at < now() - $2::float8 * interval '1 millisecond'
+        AND (lease_until IS NULL OR lease_until < now())
+      ORDER BY hinted_at LIMIT $1 FOR UPDATE SKIP LOCKED
+    ) AS of_lane
   )
   UPDATE fanout_jobs j SET hinted_at = clock_timestamp() FROM due
   WHERE j.tenant_id = due.tenant_id AND j.post_id = due.post_id AND j.generation = due.generation
@@ -72,13 +93,14 @@ interface DueRow {
   readonly lane: Lane;
 }
 
-/** At most `most` open jobs that nobody works on and that were not hinted within `hintAgainMs`; marks them hinted, row by row. */
+/** At most `most` open jobs of each lane (of all where none are named) that nobody works on and that were not hinted within `hintAgainMs`; marks them hinted, row by row. */
 export async function claimDueJobs(
   database: Database,
   signal: AbortSignal,
-  input: { readonly most: number; readonly hintAgainMs: number },
+  input: { readonly lanes?: readonly Lane[]; readonly most: number; readonly hintAgainMs: number },
 ): Promise<readonly DueJob[]> {
-  const rows = await database.query<DueRow>(signal, CLAIM_DUE, [input.most, input.hintAgainMs]);
+  const values = [input.most, input.hintAgainMs, input.lanes ?? LANES];
+  const rows = await database.query<DueRow>(signal, CLAIM_DUE, values);
   return rows.map((row) => ({
     tenant: row.tenant_id as TenantId,
     postId: row.post_id as PostId,
@@ -91,7 +113,7 @@ const FORGET_HINTS: Statement = {
   name: 'fanout-forget-hints',
   text: `UPDATE fanout_jobs j SET hinted_at = '-infinity'
   FROM unnest($1::text[], $2::bigint[], $3::int[]) AS k (tenant_id, post_id, generation)
-  WHERE j.tenant_id = k.tenant_id AND j.post_id = k.post_id AND j.generation = k.generation AND j.done_at IS NULL`,
+  WHERE j.tenant_id = k.tenant_id AND j.post_id = k.post_id AND j.generation = k.generation AND ${OPEN}`,
 };
 
 /** Makes claimed jobs due again at once: their hints did not reach the queue. */
@@ -108,11 +130,14 @@ export async function forgetHints(
   ]);
 }
 
+/** Whoever held the lease before never said how it ended: it was killed, by this job perhaps, and that counts against the job. */
+export const BLAMED_NOW = 'blamed + (lease_token IS NOT NULL)::int';
+
 const TAKE_LEASE: Statement = {
   name: 'fanout-take-lease',
-  text: `UPDATE fanout_jobs SET lease_token = gen_random_uuid(), attempts = attempts + 1,
+  text: `UPDATE fanout_jobs SET lease_token = gen_random_uuid(), attempts = attempts + 1, blamed = ${BLAMED_NOW},
     lease_until = clock_timestamp() + $4::float8 * interval '1 millisecond'
-  WHERE tenant_id = $1 AND post_id = $2 AND generation = $3 AND done_at IS NULL
+  WHERE tenant_id = $1 AND post_id = $2 AND generation = $3 AND ${OPEN} AND ${BLAMED_NOW} < $5
     AND (lease_until IS NULL OR lease_until < clock_timestamp())
   RETURNING lease_token::text AS token, author_id, lane, follower_cursor, delivered, skipped, pushing_ms, attempts,
     (extract(epoch FROM created_at) * 1000)::float8 AS created_at_ms, (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now_ms`,
@@ -131,17 +156,21 @@ interface LeaseRow {
   readonly now_ms: number;
 }
 
-/** The right to work on a job, or undefined where it is done, gone, waits for its next attempt, or a living worker holds it. */
+/**
+ * The right to work on a job, or undefined where it is done, gone, waits for its next attempt, a living worker holds it, or it is or ought to be a dead letter: it has as many
+ * attempts against it as may be (any number where no bound is given).
+ */
 export async function takeLease(
   database: Database,
   signal: AbortSignal,
-  job: FanoutJobKey & { readonly leaseMs: number },
+  job: FanoutJobKey & { readonly leaseMs: number; readonly attemptsMax?: number },
 ): Promise<FanoutLease | undefined> {
   const [row] = await database.query<LeaseRow>(signal, TAKE_LEASE, [
     job.tenant,
     job.postId,
     job.generation,
     job.leaseMs,
+    job.attemptsMax ?? UNBOUNDED,
   ]);
   return (
     row && {
@@ -159,11 +188,14 @@ export async function takeLease(
   );
 }
 
-const HELD = 'tenant_id = $1 AND post_id = $2 AND generation = $3 AND lease_token = $4::uuid AND done_at IS NULL';
+const HELD = `tenant_id = $1 AND post_id = $2 AND generation = $3 AND lease_token = $4::uuid AND ${OPEN}`;
+/** A job that came further has nothing against it any more. */
+const FURTHER =
+  'follower_cursor = $5, delivered = $6, skipped = $7, pushing_ms = $9, blamed = CASE WHEN follower_cursor < $5 THEN 0 ELSE blamed END';
 
 const CHECKPOINT: Statement = {
   name: 'fanout-checkpoint',
-  text: `UPDATE fanout_jobs SET follower_cursor = $5, delivered = $6, skipped = $7, pushing_ms = $9,
+  text: `UPDATE fanout_jobs SET ${FURTHER},
     lease_until = clock_timestamp() + $8::float8 * interval '1 millisecond'
   WHERE ${HELD} AND follower_cursor <= $5 RETURNING 1 AS held`,
 };
@@ -176,6 +208,22 @@ export async function checkpoint(
 ): Promise<boolean> {
   const values = [...heldValues(job), job.cursor, job.delivered, job.skipped, job.leaseMs, job.pushingMs];
   return (await database.query(signal, CHECKPOINT, values)).length > 0;
+}
+
+const GIVE_WAY: Statement = {
+  name: 'fanout-give-way',
+  text: `UPDATE fanout_jobs SET ${FURTHER}, attempts = 0, lane = $8, lease_token = NULL, lease_until = NULL, hinted_at = '-infinity'
+  WHERE ${HELD} AND follower_cursor <= $5 RETURNING 1 AS held`,
+};
+
+/** Records progress and gives the lease back with it: the job is due at once, in the lane given. False where the token is not the current one any more. */
+export async function giveWay(
+  database: Database,
+  signal: AbortSignal,
+  job: HeldJob & FanoutProgress & { readonly lane: Lane },
+): Promise<boolean> {
+  const values = [...heldValues(job), job.cursor, job.delivered, job.skipped, job.lane, job.pushingMs];
+  return (await database.query(signal, GIVE_WAY, values)).length > 0;
 }
 
 const FINISH: Statement = {
@@ -207,19 +255,38 @@ export async function finishJob(
 
 const FAIL: Statement = {
   name: 'fanout-fail',
-  text: `UPDATE fanout_jobs SET error = $5, lease_token = NULL, hinted_at = '-infinity',
-    lease_until = clock_timestamp() + $6::float8 * interval '1 millisecond'
-  WHERE ${HELD} RETURNING 1 AS held`,
+  text: `UPDATE fanout_jobs SET error = $5, lease_token = NULL, lease_until = clock_timestamp() + $6::float8 * interval '1 millisecond',
+    blamed = blamed + $7::int,
+    dead_at = CASE WHEN blamed + $7::int >= $8 AND $7 > 0 THEN clock_timestamp() END,
+    hinted_at = CASE WHEN blamed + $7::int >= $8 AND $7 > 0 THEN timestamptz 'infinity' ELSE timestamptz '-infinity' END
+  WHERE ${HELD} RETURNING dead_at IS NOT NULL AS dead`,
 };
 
-/** Gives the lease back after an attempt that did not come through: the job is due again, from its checkpoint, in `retryInMs`. */
+/** `due`: again, from its checkpoint, in `retryInMs`. `dead`: put aside, with its error. `lost`: the token is not the current one any more. */
+export type FailOutcome = 'due' | 'dead' | 'lost';
+
+/** Gives the lease back after an attempt that did not come through; with `attemptsMax` of them against it the job is a dead letter. */
 export async function failJob(
   database: Database,
   signal: AbortSignal,
-  job: HeldJob & { readonly error: string; readonly retryInMs: number },
-): Promise<boolean> {
-  const values = [...heldValues(job), job.error.slice(0, ERROR_LENGTH_MAX), job.retryInMs];
-  return (await database.query(signal, FAIL, values)).length > 0;
+  job: HeldJob & {
+    readonly error: string;
+    readonly retryInMs: number;
+    /** Whether the attempt counts against the job. */
+    readonly blamed: boolean;
+    readonly attemptsMax: number;
+  },
+): Promise<FailOutcome> {
+  const values = [
+    ...heldValues(job),
+    job.error.slice(0, ERROR_LENGTH_MAX),
+    job.retryInMs,
+    job.blamed ? 1 : 0,
+    job.attemptsMax,
+  ];
+  const [row] = await database.query<{ readonly dead: boolean }>(signal, FAIL, values);
+  if (!row) return 'lost';
+  return row.dead ? 'dead' : 'due';
 }
 
 function heldValues(job: HeldJob): readonly unknown[] {
@@ -280,7 +347,7 @@ export async function loadFollowerPage(
 const OPEN_FIGURES: Statement = {
   name: 'fanout-open-figures',
   text: `SELECT lane, count(*) AS open, greatest(0, extract(epoch FROM clock_timestamp() - min(created_at)))::float8 AS oldest_seconds
-  FROM fanout_jobs WHERE done_at IS NULL GROUP BY lane`,
+  FROM fanout_jobs WHERE ${OPEN} GROUP BY lane`,
 };
 
 export interface OpenFigures {

@@ -2,6 +2,7 @@
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { MediaRef, ModerationState, Post, Visibility } from '../../timeline/post.ts';
 import type { Database, Statement, Transaction } from './client.ts';
+import { laneSql } from './fanout-jobs.ts';
 import {
   type LoadedPosts,
   type LoadedRow,
@@ -131,7 +132,9 @@ export async function findPostAuthor(
 const NEW_GENERATION: Statement = {
   name: 'fanout-generation',
   text: `INSERT INTO fanout_jobs (tenant_id, post_id, generation, author_id, lane)
-  SELECT $1, $2, coalesce(max(generation), 0) + 1, $3, coalesce((array_agg(lane ORDER BY generation DESC))[1], 'small')
+  SELECT $1, $2, coalesce(max(generation), 0) + 1, $3, (
+    SELECT ${laneSql('coalesce(max(follower_count), 0)')} FROM authors WHERE tenant_id = $1 AND author_id = $3
+  )
   FROM fanout_jobs WHERE tenant_id = $1 AND post_id = $2`,
 };
 

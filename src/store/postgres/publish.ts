@@ -7,8 +7,10 @@
  */
 import type { AuthorClass, FanoutClass } from '../../timeline/fanout-class.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
+import type { Lane } from '../../timeline/lanes.ts';
 import type { AuthorLifecycle, MediaRef, PostRef, Visibility } from '../../timeline/post.ts';
 import { brokenUniqueConstraint, type Database, type Statement } from './client.ts';
+import { laneSql } from './fanout-jobs.ts';
 
 export interface NewPost {
   readonly tenant: TenantId;
@@ -23,9 +25,6 @@ export interface NewPost {
   /** The caller's request ID and the SHA-256 of the content it came with. */
   readonly request?: { readonly requestId: string; readonly contentHash: Buffer };
 }
-
-/** Follower counts up to which a lane takes an author: DESIGN 5, write path. A pulled author's job is a small one whatever the count. The job's own plan is made anew when it runs. */
-const LANE_FOLLOWERS_MAX = { small: 1_000, medium: 10_000 } as const;
 
 export const PUBLISH: Statement = {
   name: 'publish',
@@ -55,8 +54,8 @@ self AS (
 ),
 job AS (
   INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane)
-  SELECT $1, $3, $2, CASE WHEN followers <= ${LANE_FOLLOWERS_MAX.small} OR fanout_class = 'pull' THEN 'small' WHEN followers <= ${LANE_FOLLOWERS_MAX.medium} THEN 'medium' ELSE 'bulk' END
-  FROM go
+  SELECT $1, $3, $2, CASE WHEN fanout_class = 'pull' THEN 'small' ELSE ${laneSql('followers')} END FROM go
+  RETURNING lane
 ),
 event AS (
   INSERT INTO outbox (tenant_id, kind, payload)
@@ -67,18 +66,19 @@ counted AS (
   SELECT $1, target.counter, target.post_id, 1 FROM go, (VALUES ('replies', $6::bigint), ('reposts', $8::bigint)) AS target (counter, post_id)
   WHERE target.post_id IS NOT NULL
 )
-SELECT author.lifecycle, author.fanout_class, author.class_epoch, EXISTS (SELECT 1 FROM go) AS published FROM author`,
+SELECT author.lifecycle, author.fanout_class, author.class_epoch, (SELECT lane FROM job) AS lane FROM author`,
 };
 
 export type PublishOutcome =
-  | ({ readonly kind: 'published' } & AuthorClass)
+  /** With the lane of its fan-out. */
+  | ({ readonly kind: 'published'; readonly lane: Lane } & AuthorClass)
   | { readonly kind: 'refused'; readonly lifecycle: AuthorLifecycle }
   | { readonly kind: 'request_known' }
   | { readonly kind: 'id_taken' };
 
 interface PublishedRow {
   readonly lifecycle: AuthorLifecycle;
-  readonly published: boolean;
+  readonly lane: Lane | null;
   readonly fanout_class: FanoutClass;
   readonly class_epoch: number;
 }
@@ -87,7 +87,8 @@ export async function insertPost(database: Database, signal: AbortSignal, post: 
   try {
     const [row] = await database.query<PublishedRow>(signal, PUBLISH, publishValues(post));
     if (!row) throw new Error('the publish statement answered no row');
-    if (row.published) return { kind: 'published', fanoutClass: row.fanout_class, classEpoch: row.class_epoch };
+    if (row.lane !== null)
+      return { kind: 'published', lane: row.lane, fanoutClass: row.fanout_class, classEpoch: row.class_epoch };
     return row.lifecycle === 'active' ? { kind: 'request_known' } : { kind: 'refused', lifecycle: row.lifecycle };
   } catch (error) {
     if (brokenUniqueConstraint(error)?.startsWith('post_stats')) return { kind: 'id_taken' };
@@ -181,7 +182,9 @@ self AS (
   INSERT INTO self_entries (tenant_id, viewer_id, post_id) SELECT $1, author_id, post_id FROM stored
 ),
 job AS (
-  INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane) SELECT $1, post_id, author_id, 'small' FROM stored WHERE $6::boolean
+  INSERT INTO fanout_jobs (tenant_id, post_id, author_id, lane)
+  SELECT $1, post_id, stored.author_id, ${laneSql('coalesce(follower_count, 0)')}
+  FROM stored LEFT JOIN authors ON authors.tenant_id = $1 AND authors.author_id = stored.author_id WHERE $6::boolean
 )
 SELECT post_id FROM stored`,
 };

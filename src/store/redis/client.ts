@@ -19,6 +19,8 @@ export interface CacheOptions {
   /** Bound of one command. */
   readonly commandTimeoutMs: number;
   readonly connectTimeoutMs: number;
+  /** Calls that one batch has in flight: enough to hide the way to Redis, too few to make others wait behind it. */
+  readonly callsInFlightMax?: number;
   readonly clientFailed: (error: Error) => void;
 }
 
@@ -87,10 +89,9 @@ const SCRIPTS = {
 export type ScriptName = keyof typeof SCRIPTS;
 
 const RETRY_AFTER_MS = 200;
+const CALLS_IN_FLIGHT = 16;
 /** Longest pause between two attempts to connect. */
 const RECONNECT_MAX_MS = 1_000;
-/** Calls that one batch has in flight: enough to hide the way to Redis, too few to make others wait behind it. */
-const CALLS_IN_FLIGHT_MAX = 16;
 /** A connection is given up when it has owed an answer for so many command time-outs: the peer went away without a word. */
 const DEAF_AFTER_TIMEOUTS = 4;
 const DEAF_AFTER_MIN_MS = 1_000;
@@ -108,6 +109,7 @@ type Run = (keyCount: number, ...args: ScriptArgument[]) => Promise<unknown>;
 type Outcome<Value> = { readonly value: Value } | { readonly error: TributaryError };
 
 export function createCache(options: CacheOptions): Cache {
+  const { callsInFlightMax = CALLS_IN_FLIGHT } = options;
   const client = connect(options);
   client.on('error', (error: Error) => options.clientFailed(error));
   // Of single nodes of a cluster.
@@ -165,6 +167,9 @@ export function createCache(options: CacheOptions): Cache {
     );
     return outcomes;
   }
+
+  const inWindow = <Item>(items: readonly Item[], work: (item: Item) => Promise<void>): Promise<void> =>
+    workInWindow(callsInFlightMax, items, work);
 
   return {
     async ready(signal) {
@@ -276,7 +281,11 @@ function isManyKeysRefusal({ cause }: TributaryError): boolean {
 }
 
 /** Works on all items, on a bounded number at once. The first fault ends it; what is under way then is not waited for. */
-async function inWindow<Item>(items: readonly Item[], work: (item: Item) => Promise<void>): Promise<void> {
+async function workInWindow<Item>(
+  most: number,
+  items: readonly Item[],
+  work: (item: Item) => Promise<void>,
+): Promise<void> {
   const rest = items.values();
   let failed = false;
   async function take(): Promise<void> {
@@ -286,7 +295,7 @@ async function inWindow<Item>(items: readonly Item[], work: (item: Item) => Prom
     }
   }
   try {
-    await Promise.all(Array.from({ length: Math.min(items.length, CALLS_IN_FLIGHT_MAX) }, take));
+    await Promise.all(Array.from({ length: Math.min(items.length, most) }, take));
   } finally {
     failed = true;
   }

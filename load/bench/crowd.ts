@@ -1,0 +1,149 @@
+/**
+ * Owns crowds of followers for benchmarks: rows in Postgres, resident timelines of a given length in Redis, and the count of those that hold a post.
+ * Invariant: everything is written in bounded portions, and the abort is looked at between them.
+ */
+import type { Redis } from 'ioredis';
+import type pg from 'pg';
+import type { Keys } from '../../src/store/redis/keys.ts';
+import type { Timelines } from '../../src/store/redis/timelines.ts';
+import {
+  composePostId,
+  ID_EPOCH_MS,
+  type PostId,
+  postIdFrom,
+  type TenantId,
+  type UserId,
+} from '../../src/timeline/ids.ts';
+
+/** Rows of one statement, keys of one pipeline, keys of one script. */
+const ROWS_AT_ONCE = 100_000;
+const COPIES_AT_ONCE = 1_000;
+const LOOKED_AT_AT_ONCE = 500;
+const CALL_MS = 30_000;
+/** What timelines hold from the start lies in the past. */
+const FILLED_FROM = composePostId({ ms: ID_EPOCH_MS + 366 * 86_400_000, generator: 0, sequence: 0 });
+const ID_STEP = 9_973;
+
+/** Viewers are numbered. All names have one length, as real IDs of one kind have. */
+export function viewerAt(index: number): UserId {
+  return `v${String(index).padStart(9, '0')}` as UserId;
+}
+
+/** The posts that timelines are filled with, newest first. */
+export function filledIds(count: number): readonly PostId[] {
+  return Array.from({ length: count }, (_, index) => postIdFrom(FILLED_FROM + (count - index) * ID_STEP));
+}
+
+export interface Following {
+  readonly tenant: TenantId;
+  readonly author: UserId;
+  /** The numbers of the followers: `count` from `from` on. */
+  readonly from: number;
+  readonly count: number;
+  /** Followers beside each of them, right after it in the order of IDs, who have no timeline. */
+  readonly absentEach?: number;
+}
+
+/** Makes an author with followers, and their count, as if the follows had been made one by one and counted. */
+export async function seedFollowers(client: pg.Client, signal: AbortSignal, following: Following): Promise<void> {
+  const { tenant, author, from, count, absentEach = 0 } = following;
+  const portion = Math.max(1, Math.floor(ROWS_AT_ONCE / (1 + absentEach)));
+  for (let at = from; at < from + count; at += portion) {
+    signal.throwIfAborted();
+    await client.query(
+      `INSERT INTO follows (tenant_id, follower_id, followee_id)
+      SELECT $1, 'v' || lpad(i::text, 9, '0') || CASE k WHEN 0 THEN '' ELSE '-' || k END, $2
+      FROM generate_series($3::int, $4::int) i, generate_series(0, $5::int) k`,
+      [tenant, author, at, Math.min(at + portion, from + count) - 1, absentEach],
+    );
+  }
+  await client.query('INSERT INTO authors (tenant_id, author_id, follower_count) VALUES ($1, $2, $3)', [
+    tenant,
+    author,
+    count * (1 + absentEach),
+  ]);
+}
+
+export interface Filling {
+  readonly redis: Redis;
+  readonly timelines: Timelines;
+  readonly keys: Keys;
+  readonly tenant: TenantId;
+  readonly count: number;
+  /** Viewer i gets as many entries as stand at i modulo the length. */
+  readonly lengths: readonly number[];
+}
+
+/** Makes the timelines of the viewers 0 to `count` − 1: one of each length by the product's own rebuild, the others copies of it. */
+export async function seedTimelines(signal: AbortSignal, filling: Filling): Promise<void> {
+  const { redis, timelines, keys, tenant, count, lengths } = filling;
+  const templates: string[] = [];
+  for (const [index, length] of lengths.entries()) {
+    const of = { tenant, viewer: `template-${index}` as UserId, token: 'bench' };
+    const deadline = AbortSignal.any([signal, AbortSignal.timeout(CALL_MS)]);
+    await timelines.begin(deadline, of);
+    await timelines.addOlder(deadline, { ...of, postIds: filledIds(length) });
+    if (!(await timelines.commit(deadline, { ...of, floor: 0 }))) throw new Error('a rebuild lost its token');
+    templates.push(keys.timeline(tenant, of.viewer));
+  }
+  await copyKeys(signal, redis, {
+    count,
+    from: (index) => templates[index % templates.length] as string,
+    to: (index) => keys.timeline(tenant, viewerAt(index)),
+  });
+  await redis.del(...templates);
+}
+
+/** Copies keys inside the server, which takes a tenth of the time of writing them. */
+export async function copyKeys(
+  signal: AbortSignal,
+  redis: Redis,
+  copies: { readonly count: number; from(index: number): string; to(index: number): string },
+): Promise<void> {
+  for (let at = 0; at < copies.count; at += COPIES_AT_ONCE) {
+    signal.throwIfAborted();
+    const pipeline = redis.pipeline();
+    for (let index = at; index < Math.min(at + COPIES_AT_ONCE, copies.count); index += 1) {
+      pipeline.copy(copies.from(index), copies.to(index));
+    }
+    const results = (await pipeline.exec()) ?? [];
+    if (results.some(([error, copied]) => error !== null || copied !== 1)) throw new Error('a key was not copied');
+  }
+}
+
+/** Answers how many of the keys hold the post, how many keys there are, and their members: a sorted set holds a post once or not at all. */
+const HOLDERS = `
+local holders, present, members = 0, 0, 0
+for _, key in ipairs(KEYS) do
+  local size = redis.call('ZCARD', key)
+  if size > 0 then present = present + 1 end
+  members = members + size
+  if redis.call('ZSCORE', key, ARGV[1]) == '-' .. ARGV[1] then holders = holders + 1 end
+end
+return {holders, present, members}
+`;
+
+export interface Holders {
+  readonly holders: number;
+  /** Timelines that there are at all. */
+  readonly present: number;
+  /** Entries and state members of all of them. */
+  readonly members: number;
+}
+
+export async function countHolders(
+  redis: Redis,
+  of: { readonly keys: Keys; readonly tenant: TenantId; readonly postId: PostId; readonly viewers: readonly UserId[] },
+): Promise<Holders> {
+  let holders = 0;
+  let present = 0;
+  let members = 0;
+  for (let at = 0; at < of.viewers.length; at += LOOKED_AT_AT_ONCE) {
+    const some = of.viewers.slice(at, at + LOOKED_AT_AT_ONCE).map((viewer) => of.keys.timeline(of.tenant, viewer));
+    const answer = (await redis.eval(HOLDERS, some.length, ...some, String(of.postId))) as [number, number, number];
+    holders += answer[0];
+    present += answer[1];
+    members += answer[2];
+  }
+  return { holders, present, members };
+}
