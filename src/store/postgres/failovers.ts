@@ -93,7 +93,7 @@ const RERUN_OPEN: Statement = {
   name: 'failover-rerun-open',
   text: `WITH open AS MATERIALIZED (
     SELECT j.tenant_id, j.post_id, j.generation, j.author_id, j.lane FROM cache_reruns r
-    JOIN fanout_jobs j ON j.done_at IS NULL AND j.follower_cursor <> '' AND j.created_at < r.until_at
+    JOIN fanout_jobs j ON j.done_at IS NULL AND j.dead_at IS NULL AND j.follower_cursor <> '' AND j.created_at < r.until_at
     JOIN posts p ON p.tenant_id = j.tenant_id AND p.author_id = j.author_id AND p.post_id = j.post_id
     WHERE r.rerun_id = $1
       AND NOT EXISTS (SELECT 1 FROM fanout_jobs n WHERE n.tenant_id = j.tenant_id AND n.post_id = j.post_id AND n.generation > j.generation)
