@@ -92,6 +92,7 @@ const VERBS: Readonly<Record<string, Verb>> = {
     return [...lines, ...(more === undefined ? [] : [`more: --after ${more}`])].join('\n');
   },
   async 'fanout-retry'({ deadLetters }, signal, options) {
+    if (options.all && options.words.length > 0) throw new Error(`Either a tenant and a post, or --all.\n${USAGE}`);
     const retried = options.all
       ? await deadLetters.retryAll(signal)
       : await deadLetters.retry(signal, deadLetterIn(options));

@@ -64,6 +64,8 @@ const IMMUTABLE_LIFE_MS = 7 * 86_400_000;
 const LANE_CALLS_IN_FLIGHT = 4;
 /** Bound of one command of a fan-out: some hundred times what it takes where Redis has nothing else to do, and a small part of a lease. */
 const LANE_COMMAND_TIMEOUT_MS = 2_000;
+/** How long a page of followers may take that is given an author's posts back: it takes some seconds at most. */
+export const CLASS_BACKFILL_LEASE_MS = 30_000;
 /** What a stop waits for rebuilds whose readers have left; one takes some tens of milliseconds. */
 const REBUILDS_END_WAIT_MS = 1_000;
 
@@ -263,7 +265,7 @@ export function assembleCache(parts: {
       cleanUp: entries.cleanUp,
       markCleaned: (signal, follows) => markFollowsCleaned(database, signal, follows),
       // A page of followers may be read up to a lease before its push begins, which may take a lease itself.
-      settledMs: 2 * Math.max(config.fanout.leaseMs, config.rebuild.leaseMs),
+      settledMs: 2 * Math.max(config.fanout.leaseMs, config.rebuild.leaseMs, CLASS_BACKFILL_LEASE_MS),
       failed: (error, count) =>
         log.warn({ err: error, count }, 'ended follows were not cleaned up; a later round does it'),
     }),

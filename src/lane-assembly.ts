@@ -122,7 +122,11 @@ export function assembleLane(parts: LaneParts): LaneAssembly {
     queue,
     startWorker,
     async watch(signal) {
-      const { waiting, active, oldestAddedMs } = await queue.look(signal);
+      const looked = await queue.look(signal).catch((error: unknown) => {
+        worker?.noticeWaiting(undefined);
+        throw error;
+      });
+      const { waiting, active, oldestAddedMs } = looked;
       const oldestWaitingSeconds = oldestAddedMs === undefined ? 0 : Math.max(0, clock.nowMs() - oldestAddedMs) / 1_000;
       metrics.queueDepth({ lane, waiting, active, oldestWaitingSeconds });
       if (!worker) return;

@@ -13,8 +13,10 @@ import { type FanoutHint, type HintPayload, hintJobId, parseHint } from './paylo
 
 export interface FanoutWorker {
   progress(): FanoutProgress;
-  /** Says how many hints wait in the queue, every few seconds; a worker that is deaf to them is replaced. Answers whether it was. */
-  noticeWaiting(count: number): boolean;
+  /**
+   * Says how many hints wait in the queue, every few seconds; undefined where the queue did not answer, which says nothing of the worker. One that is deaf to hints is replaced. Answers whether it was.
+   */
+  noticeWaiting(count: number | undefined): boolean;
   /** Whether it is closing: what can stop should. */
   isEnding(): boolean;
   /** Takes no more; lets what runs end within `drainMs`, then aborts it. Waits for it, a moment longer than that at most. */
@@ -149,7 +151,7 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
 
     noticeWaiting(count) {
       const nowMs = clock.monotonicMs();
-      if (count === 0 || running.size >= options.concurrency || aborting.signal.aborted) {
+      if (count === undefined || count === 0 || running.size >= options.concurrency || aborting.signal.aborted) {
         waitingSinceMs = undefined;
         return false;
       }
@@ -168,7 +170,8 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
     async close() {
       ending = true;
       const { worker, connections } = current;
-      const closing = closed(worker, false);
+      // What a worker that was replaced meanwhile still does has the same time.
+      const closing = Promise.all([closed(worker, false), ...running]);
       if (!(await within(closing, options.drainMs))) {
         aborting.abort();
         await within(Promise.all(running), ABORT_WAIT_MS);

@@ -49,9 +49,11 @@ const PUSHES_MIN = 1_000;
 /** One round; answers whether there is probably more to change. */
 export function createAuthorClassRounds(parts: AuthorClassRoundsParts): (signal: AbortSignal) => Promise<boolean> {
   const { rules, events } = parts;
+  /** The last that was measured: where nothing is pushed, because the large authors are pulled, nothing says that pushing has become faster. */
+  let perSecond: number | undefined;
   return async function runOnce(signal) {
     const { pushes, seconds } = await parts.loadPushFigures(signal, MEASURED_JOBS);
-    const perSecond = pushes >= PUSHES_MIN && seconds > 0 ? pushes / seconds : undefined;
+    if (pushes >= PUSHES_MIN && seconds > 0) perSecond = pushes / seconds;
     const residentsUp = perSecond && perSecond * rules.objectiveSeconds;
     const candidates = await parts.loadCandidates(signal, {
       up: rules.up,

@@ -6,8 +6,9 @@
  * timeline is given the posts in whatever state it is; one that a rebuild is building keeps them when that commits.
  */
 import { TributaryError } from '../errors.ts';
-import { type Clock, throwIfAborted } from '../runtime.ts';
+import { type Clock, pause, throwIfAborted } from '../runtime.ts';
 import type { ClassBackfill } from '../store/postgres/class-backfills.ts';
+import { isForeignType } from '../store/redis/client.ts';
 import type { Timelines } from '../store/redis/timelines.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
 import { bringIn } from './bring-in.ts';
@@ -50,6 +51,9 @@ export interface ClassBackfillParts {
 
 /** Pages of one round: a stop waits for one page, and other authors' turns come. */
 const PAGES_PER_ROUND = 8;
+/** Tries of one timeline before it is dropped. */
+const TRIES_MAX = 3;
+const RETRY_PAUSE_MS = 100;
 /** Timelines at once. Each takes one small call after another, seven for the largest cap. */
 const VIEWERS_AT_ONCE = 8;
 /** Giving the lease back must work after an abort too. */
@@ -85,6 +89,9 @@ export function createClassBackfill(parts: ClassBackfillParts): (signal: AbortSi
     // Once a page and not once a follower. What is published from here on is pushed.
     const newest = await parts.loadNewestOf(signal, { tenant, author, above: 0, limit: parts.cap + 1 });
     const floors = await timelines.floors(signal, { tenant, viewers: followers });
+    // A server that did not answer in time says nothing of its timelines: the page is done again.
+    const unanswered = floors.find((floor) => floor instanceof TributaryError && !isForeignType(floor));
+    if (unanswered) throw unanswered;
     const given = { viewers: 0, entries: 0 };
     for (let from = 0; from < followers.length; from += VIEWERS_AT_ONCE) {
       const some = followers.slice(from, from + VIEWERS_AT_ONCE);
@@ -110,14 +117,18 @@ export function createClassBackfill(parts: ClassBackfillParts): (signal: AbortSi
     floor: number | TributaryError | undefined,
   ): Promise<number | undefined> {
     if (floor === undefined) return undefined;
-    try {
-      if (floor instanceof TributaryError) throw floor;
-      return await bringIn(timelines, signal, { ...of, floor, cap: parts.cap });
-    } catch {
-      throwIfAborted(signal);
-      await timelines.drop(signal, of);
-      events.timelineDropped();
-      return undefined;
+    if (!(floor instanceof TributaryError)) {
+      for (let attempt = 1; attempt <= TRIES_MAX; attempt += 1) {
+        try {
+          return await bringIn(timelines, signal, { ...of, floor, cap: parts.cap });
+        } catch {
+          throwIfAborted(signal);
+          if (attempt < TRIES_MAX) await pause(signal, RETRY_PAUSE_MS * attempt);
+        }
+      }
     }
+    await timelines.drop(signal, of);
+    events.timelineDropped();
+    return undefined;
   }
 }

@@ -50,6 +50,7 @@ export function createCleanEnded(parts: CleanEndedParts): (signal: AbortSignal) 
     await parts.markCleaned(signal, clean);
     const full = batch.length === BATCH_MAX;
     after = full ? (batch.at(-1)?.endedAt ?? QUEUE_START) : QUEUE_START;
-    return full;
+    // Where the cache is away nothing comes of going on at once.
+    return full && faults.length === 0;
   };
 }

@@ -28,10 +28,10 @@ export interface FailoverParts {
 const LOOK_BACK_MS = 5 * 60_000;
 /** Rows of each kind in one transaction. */
 const BATCH_MAX = 1_000;
-/** Lineages that do not change are told again, since those that nobody sees are forgotten. */
-const TELL_AGAIN_MS = 3_600_000;
+/** Lineages that do not change are told again, so that it is known how long nobody has looked, and those that nobody sees are forgotten. */
+const TELL_AGAIN_MS = 60_000;
 
-/** One look and one batch; answers whether there is more to run again at once. */
+/** One look and one batch, after which the next waits for the next round: posts of now need their share of workers and connections. */
 export function createFailoverWatch(parts: FailoverParts): (signal: AbortSignal) => Promise<boolean> {
   let told = { lineages: '', atMs: 0 };
 
@@ -63,6 +63,6 @@ export function createFailoverWatch(parts: FailoverParts): (signal: AbortSignal)
     await look(signal);
     const rerun = await parts.rerunBatch(signal, BATCH_MAX);
     if (rerun && rerun.jobs + rerun.events > 0) parts.events.runAgain(rerun);
-    return rerun?.more ?? false;
+    return false;
   };
 }

@@ -122,6 +122,8 @@ interface Run extends HeldJob {
   progress: FanoutProgress;
   /** The list that this run has brought the post to. */
   listedEpoch: number | undefined;
+  /** Timelines that are complete above the post only: they are resident, and not counted as delivered to. */
+  metFloors: boolean;
 }
 
 export function createDeliver(parts: DeliverParts): Deliver {
@@ -149,6 +151,7 @@ export function createDeliver(parts: DeliverParts): Deliver {
         pushingMs: lease.pushingMs,
       },
       listedEpoch: undefined,
+      metFloors: false,
     };
     const outcome = await attempt(signal, run);
     events.jobEnded({ lane: lease.lane, outcome, seconds: run.secondsNow() });
@@ -186,6 +189,7 @@ export function createDeliver(parts: DeliverParts): Deliver {
       return followers;
     };
     let incomplete: Pushed | undefined;
+    let unlisted: Pushed | undefined;
     let fetching: Promise<readonly UserId[]> | undefined = fetch(run.progress.cursor);
     // Until the first checkpoint the author's own timeline belongs to the page.
     let own: readonly UserId[] = run.progress.cursor === '' ? [author] : [];
@@ -194,14 +198,13 @@ export function createDeliver(parts: DeliverParts): Deliver {
     for (let page = 1; page <= PAGES_MAX; page += 1) {
       const plan = planFanout(await parts.loadSubject(signal, { tenant, author, postId }));
       if (plan.kind === 'nothing') return finish(signal, run, 'nothing');
-      const unlisted = await list(signal, run, plan, incomplete !== undefined);
+      unlisted = await list(signal, run, plan, incomplete !== undefined || unlisted !== undefined);
       if (plan.kind !== 'followers') {
         const pushed = await push(signal, run, [author], false);
         if (pushed.failed.length > 0) throw new PageIncomplete(pushed);
         if (unlisted) throw new PageIncomplete(unlisted);
         return finish(signal, run, plan.kind);
       }
-      incomplete ??= unlisted;
 
       const followers: readonly UserId[] = await (fetching ?? fetch(cursor));
       const last = followers.length < followerPage;
@@ -219,6 +222,7 @@ export function createDeliver(parts: DeliverParts): Deliver {
         // Nothing at all went through: Redis is away, and further pages would fare no better.
         if (pushed.failed.length === viewers.length) throw new PageIncomplete(pushed);
       }
+      run.metFloors ||= pushed.belowFloor > 0;
       if (!incomplete) {
         run.progress = {
           cursor,
@@ -228,7 +232,9 @@ export function createDeliver(parts: DeliverParts): Deliver {
         };
       }
       if (last) {
-        if (incomplete) throw new PageIncomplete(incomplete);
+        // A list that did not take the post holds up no follower: the next run begins with it.
+        const missing = incomplete ?? unlisted;
+        if (missing) throw new PageIncomplete(missing);
         return finish(signal, run, 'delivered');
       }
       // What a page has held back must not be forgotten: such a run goes on to its end.
@@ -289,7 +295,7 @@ export function createDeliver(parts: DeliverParts): Deliver {
     outcome: 'delivered' | 'author_only' | 'pulled' | 'nothing',
   ): Promise<DeliverOutcome> {
     const { cursor: _cursor, ...figures } = run.progress;
-    const done = { ...heldOf(run), ...figures, toFollowers: outcome === 'delivered' };
+    const done = { ...heldOf(run), ...figures, toFollowers: outcome === 'delivered' && !run.metFloors };
     if (!(await jobs.finish(signal, done))) return 'lost';
     parts.blame.cameFurther();
     return outcome;

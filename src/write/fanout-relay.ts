@@ -60,6 +60,8 @@ const NUDGES_MAX = 2;
 const NUDGE_MAX_MS = 1_000;
 /** How long a nudge waits for others, in milliseconds: little beside what a fan-out takes. */
 const NUDGE_TOGETHER_MS = 4;
+/** How long nudges trust the last look at the queues, in milliseconds: a lane takes some thousand hints meanwhile at most. */
+const ROOM_EVERY_MS = 1_000;
 /** The figures read the whole index of open jobs. */
 const FIGURES_EVERY_MS = 5_000;
 
@@ -82,6 +84,11 @@ export function createFanoutRelay(parts: FanoutRelayParts): FanoutRelay {
     return LANES.filter((_, index) => (counts[index] ?? 0) < WAITING_MAX);
   }
 
+  /** A process that only publishes has no rounds: its nudges look themselves. */
+  const lookForRoom = throttled({ everyMs: ROOM_EVERY_MS, monotonicMs: parts.monotonicMs }, async (signal) => {
+    open = await lanesWithRoom(signal);
+  });
+
   async function hint(signal: AbortSignal, by: 'round' | 'nudge', jobs: readonly DueJob[]) {
     const failed = await parts.addHints(signal, jobs);
     if (jobs.length > failed.length) events.hinted({ by, result: 'added', count: jobs.length - failed.length });
@@ -92,7 +99,9 @@ export function createFanoutRelay(parts: FanoutRelayParts): FanoutRelay {
   /** Posts that are published at about the same time are hinted at in one go. */
   function nudgeTogether(): void {
     const jobs = waiting.splice(0);
-    hint(AbortSignal.timeout(NUDGE_MAX_MS), 'nudge', jobs)
+    const signal = AbortSignal.timeout(NUDGE_MAX_MS);
+    lookForRoom(signal)
+      .then(() => hint(signal, 'nudge', jobs))
       .catch(() => events.hinted({ by: 'nudge', result: 'failed', count: jobs.length }))
       .finally(() => {
         nudging -= jobs.length;

@@ -235,9 +235,49 @@ describe('the watch', () => {
     await storeDone(1_500);
     lineages = [{ replicationId: 'b', promoted: true }];
     const dying = watch();
-    expect(await dying(soon())).toBe(true);
+    await dying(soon());
+    expect(await openEvents()).toBeLessThan(1_500);
     await drain(watch());
     expect([(await openJobs()).length, await openEvents()]).toEqual([1_500, 1_500]);
+  });
+
+  it('sends authors down again from the start who were on the way from pulling to pushing, or had just come to its end', async () => {
+    await drain(watch());
+    await rows.sql(
+      `INSERT INTO authors (tenant_id, author_id, fanout_class, class_target, class_epoch, class_changed_at, backfill_cursor, backfill_finished) VALUES
+      ('acme', 'under-way', 'both', 'push', 5, now() - interval '1 hour', 'm', false),
+      ('acme', 'done', 'both', 'push', 5, now() - interval '1 hour', 'z', true),
+      ('acme', 'just-down', 'push', 'push', 5, now() - interval '1 min', '', false),
+      ('acme', 'long-down', 'push', 'push', 5, now() - interval '1 day', '', false),
+      ('acme', 'going-up', 'both', 'pull', 5, now(), '', false),
+      ('acme', 'up', 'pull', 'pull', 5, now(), '', false)`,
+    );
+    lineages = [{ replicationId: 'b', promoted: true }];
+    await drain(watch());
+    const authors = await rows.sql(
+      `SELECT author_id, fanout_class || '>' || class_target AS way, class_epoch = 5 AS same_list, backfill_cursor, backfill_finished
+      FROM authors ORDER BY author_id`,
+    );
+    const fresh = { backfill_cursor: '', backfill_finished: false };
+    expect(authors).toEqual([
+      { author_id: 'done', way: 'both>push', same_list: true, ...fresh },
+      { author_id: 'going-up', way: 'both>pull', same_list: true, ...fresh },
+      { author_id: 'just-down', way: 'both>push', same_list: false, ...fresh },
+      { author_id: 'long-down', way: 'push>push', same_list: true, ...fresh },
+      { author_id: 'under-way', way: 'both>push', same_list: true, ...fresh },
+      { author_id: 'up', way: 'pull>pull', same_list: true, ...fresh },
+    ]);
+  });
+
+  it('looks back to when anybody last looked', async () => {
+    await drain(watch());
+    await storeDone(3);
+    await rows.sql("UPDATE fanout_jobs SET done_at = now() - interval '20 min'");
+    await rows.sql("UPDATE outbox SET done_at = now() - interval '20 min'");
+    await rows.sql("UPDATE cache_lineages SET seen_at = now() - interval '30 min'");
+    lineages = [{ replicationId: 'b', promoted: true }];
+    await drain(watch());
+    expect([(await openJobs()).length, await openEvents()]).toEqual([3, 3]);
   });
 
   it('runs what is due also while the cache is away', async () => {

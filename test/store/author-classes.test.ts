@@ -170,7 +170,7 @@ describe('a change', () => {
       {
         fanoutClass: 'both',
         target: 'pull',
-        epoch: 1,
+        epoch: expect.any(Number),
         changedAt: expect.any(String),
         followers: 100_000,
         residentFollowers: undefined,
@@ -178,6 +178,22 @@ describe('a change', () => {
         backfilled: false,
       },
     );
+  });
+
+  it('that needs a new list never bears an epoch of a change that was lost, with the commit, before it', async () => {
+    const epochs: number[] = [];
+    for (const time of [1, 2]) {
+      // As after a restore of the database: the row knows nothing of the change before.
+      await store(`ada-${time}`, { follower_count: 100_000 });
+      const found = (await candidates()).find(({ author }) => author === `ada-${time}`);
+      const change = { ...found, fanoutClass: 'both', target: 'pull', newEpoch: true } as Parameters<
+        typeof classes.changeClass
+      >[2];
+      expect(await classes.changeClass(stage.database, soon(), change)).toBe(true);
+      const of = { tenant: stage.tenant, author: user(`ada-${time}`) };
+      epochs.push((await classes.loadShownClass(stage.database, soon(), of))?.epoch ?? 0);
+    }
+    expect(epochs[1]).toBeGreaterThan(epochs[0] ?? Number.NaN);
   });
 
   it('that was decided before another is not written', async () => {

@@ -187,6 +187,16 @@ describe('the relay', () => {
     await relay.runOnce(soon());
     expect(hinted.filter((lane) => lane === 'bulk')).toHaveLength(10);
   });
+
+  it('sends no further nudges to a lane with plenty from a process that has no rounds', async () => {
+    waiting = { small: 5_000 };
+    const relay = createRelay();
+    relay.nudge({ ...hintOf(1 as PostId), lane: 'small' });
+    await eventually(() => expect(hinted).toEqual(['small']));
+    for (let post = 2; post <= 10; post += 1) relay.nudge({ ...hintOf(post as PostId), lane: 'small' });
+    relay.nudge({ ...hintOf(11 as PostId), lane: 'medium' });
+    await eventually(() => expect(hinted).toEqual(['small', 'medium']));
+  });
 });
 
 it('a post goes to the lane of its author’s follower count; so do its later generations', async () => {

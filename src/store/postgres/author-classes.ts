@@ -92,10 +92,13 @@ export async function loadClassCandidates(
   }));
 }
 
+/** By the clock too: an epoch that was lost with a commit, which a list in the cache may still bear, never comes again. */
+export const NEW_EPOCH = 'greatest(class_epoch + 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)';
+
 /** A change sets the time anew, so the time alone names the state that the next one is decided on. */
 const CHANGE: Statement = {
   name: 'class-change',
-  text: `UPDATE authors SET fanout_class = $4, class_target = $5, class_epoch = class_epoch + $6::boolean::int, class_changed_at = clock_timestamp(),
+  text: `UPDATE authors SET fanout_class = $4, class_target = $5, class_epoch = CASE WHEN $6::boolean THEN ${NEW_EPOCH} ELSE class_epoch END, class_changed_at = clock_timestamp(),
     backfill_cursor = '', backfill_finished = false, backfill_lease_until = NULL
   WHERE tenant_id = $1 AND author_id = $2 AND class_changed_at IS NOT DISTINCT FROM $3::timestamptz
   RETURNING 1 AS changed`,

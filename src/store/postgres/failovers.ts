@@ -4,6 +4,7 @@
  *
  * A job is run again as a further generation, so that its measures begin with the failover and a run that is under way is left alone; an event is opened again.
  */
+import { NEW_EPOCH } from './author-classes.ts';
 import type { Database, Statement } from './client.ts';
 
 export interface SeenLineage {
@@ -12,29 +13,36 @@ export interface SeenLineage {
   readonly promoted: boolean;
 }
 
+/** A job that is run again comes after all that were never hinted, however many there are: posts that nobody has seen go first. */
+const BEHIND_FRESH_POSTS = "timestamptz '2000-01-01'";
+/** Longer than a rerun takes, and what it looks back. */
+const WAYS_DOWN_LOOK_BACK_MS = 30 * 60_000;
 const LINEAGE_LIFE = "interval '30 days'";
 
-/** Without the row of a lineage that lives, seeing it again would be news: `seen_at` moves with it, once a day. */
+/**
+ * Without the row of a lineage that lives, seeing it again would be news: `seen_at` moves with it. The newest of them says when somebody last looked: what a failover has lost was finished
+ * after that at the earliest, or within the look-back, whichever is longer.
+ */
 const NOTICE: Statement = {
   name: 'failover-notice',
   text: `WITH told AS (
     SELECT * FROM unnest($1::text[], $2::boolean[]) AS t (replication_id, promoted)
   ),
-  known AS MATERIALIZED (SELECT replication_id FROM cache_lineages),
+  known AS MATERIALIZED (SELECT replication_id, seen_at FROM cache_lineages),
   stored AS (
     INSERT INTO cache_lineages AS l (replication_id) SELECT replication_id FROM told
-    ON CONFLICT (replication_id) DO UPDATE SET seen_at = now() WHERE l.seen_at < now() - interval '1 day'
+    ON CONFLICT (replication_id) DO UPDATE SET seen_at = now() WHERE l.seen_at < now() - interval '30 seconds'
     RETURNING replication_id
   ),
   forgotten AS (DELETE FROM cache_lineages WHERE seen_at < now() - ${LINEAGE_LIFE} AND replication_id <> ALL ($1)),
   failovers AS (
     SELECT count(*) AS count FROM stored JOIN told USING (replication_id)
-    WHERE told.promoted AND EXISTS (TABLE known) AND replication_id NOT IN (TABLE known)
+    WHERE told.promoted AND EXISTS (TABLE known) AND replication_id NOT IN (SELECT replication_id FROM known)
   ),
   reruns AS (
     INSERT INTO cache_reruns (due_at, from_at, until_at)
     SELECT due_at, from_at, until_at FROM failovers, (VALUES
-      (now(), now() - $3::float8 * interval '1 millisecond', now()),
+      (now(), least((SELECT max(seen_at) FROM known), now()) - $3::float8 * interval '1 millisecond', now()),
       (now() + $4::float8 * interval '1 millisecond', now(), now() + $4::float8 * interval '1 millisecond')
     ) AS r (due_at, from_at, until_at) WHERE count > 0
   )
@@ -43,7 +51,7 @@ const NOTICE: Statement = {
 
 /**
  * Stores which lineages there are, and answers how many of them took over since somebody looked. For these everything finished within `lookBackMs` is due to be run again now, and
- * what is finished within `settleMs` from now is after that. Where no lineage was known before, none counts.
+ * what is finished within `settleMs` from now is after that; where nobody has looked for longer, so much longer back. Where no lineage was known before, none counts.
  */
 export async function noticeLineages(
   database: Database,
@@ -79,8 +87,8 @@ const RERUN_DONE: Statement = {
     FOR NO KEY UPDATE OF p
   ),
   appended AS (
-    INSERT INTO fanout_jobs (tenant_id, post_id, generation, author_id, lane)
-    SELECT tenant_id, post_id, generation + 1, author_id, lane FROM locked ON CONFLICT DO NOTHING RETURNING 1
+    INSERT INTO fanout_jobs (tenant_id, post_id, generation, author_id, lane, hinted_at)
+    SELECT tenant_id, post_id, generation + 1, author_id, lane, ${BEHIND_FRESH_POSTS} FROM locked ON CONFLICT DO NOTHING RETURNING 1
   ),
   moved AS (
     UPDATE cache_reruns SET from_at = coalesce((SELECT max(done_at) FROM done), from_at) WHERE rerun_id = $1
@@ -99,8 +107,8 @@ const RERUN_OPEN: Statement = {
       AND NOT EXISTS (SELECT 1 FROM fanout_jobs n WHERE n.tenant_id = j.tenant_id AND n.post_id = j.post_id AND n.generation > j.generation)
     LIMIT $2 FOR NO KEY UPDATE OF p
   )
-  INSERT INTO fanout_jobs (tenant_id, post_id, generation, author_id, lane)
-  SELECT tenant_id, post_id, generation + 1, author_id, lane FROM open ON CONFLICT DO NOTHING RETURNING 1 AS again`,
+  INSERT INTO fanout_jobs (tenant_id, post_id, generation, author_id, lane, hinted_at)
+  SELECT tenant_id, post_id, generation + 1, author_id, lane, ${BEHIND_FRESH_POSTS} FROM open ON CONFLICT DO NOTHING RETURNING 1 AS again`,
 };
 
 const RERUN_EVENTS: Statement = {
@@ -109,6 +117,18 @@ const RERUN_EVENTS: Statement = {
     SELECT o.event_id FROM cache_reruns r JOIN outbox o ON o.done_at >= r.from_at AND o.done_at < r.until_at
     WHERE r.rerun_id = $1 ORDER BY o.done_at LIMIT $2 FOR UPDATE OF o SKIP LOCKED
   ) RETURNING 1 AS again`,
+};
+
+/**
+ * Timelines that were given an author's posts on the way from pulling to pushing may lack them: the way down is gone again from its start, also by authors who had just come to its end.
+ */
+const RERUN_WAYS_DOWN: Statement = {
+  name: 'failover-rerun-ways-down',
+  text: `UPDATE authors SET class_epoch = CASE WHEN fanout_class = 'push' THEN ${NEW_EPOCH} ELSE class_epoch END,
+    class_changed_at = CASE WHEN fanout_class = 'push' THEN clock_timestamp() ELSE class_changed_at END,
+    fanout_class = 'both', class_target = 'push', backfill_cursor = '', backfill_finished = false, backfill_lease_until = NULL
+  WHERE (fanout_class = 'both' AND class_target = 'push')
+    OR (fanout_class = 'push' AND class_changed_at >= now() - $1::float8 * interval '1 millisecond')`,
 };
 
 const END_RERUN: Statement = { name: 'failover-end-rerun', text: 'DELETE FROM cache_reruns WHERE rerun_id = $1' };
@@ -133,7 +153,10 @@ export function rerunBatch(database: Database, signal: AbortSignal, most: number
     if (!done) throw new Error('an aggregate had no row');
     if (done.met === most) return { jobs: done.again, events, more: true };
     const open = (await transaction.query(RERUN_OPEN, values)).length;
-    if (open < most) await transaction.query(END_RERUN, [rerun.rerun_id]);
+    if (open < most) {
+      await transaction.query(RERUN_WAYS_DOWN, [WAYS_DOWN_LOOK_BACK_MS]);
+      await transaction.query(END_RERUN, [rerun.rerun_id]);
+    }
     return { jobs: done.again + open, events, more: open === most };
   });
 }

@@ -133,7 +133,7 @@ const NEW_GENERATION: Statement = {
   name: 'fanout-generation',
   text: `INSERT INTO fanout_jobs (tenant_id, post_id, generation, author_id, lane)
   SELECT $1, $2, coalesce(max(generation), 0) + 1, $3, (
-    SELECT ${laneSql('coalesce(max(follower_count), 0)')} FROM authors WHERE tenant_id = $1 AND author_id = $3
+    SELECT CASE WHEN max(fanout_class) = 'pull' THEN 'small' ELSE ${laneSql('coalesce(max(follower_count), 0)')} END FROM authors WHERE tenant_id = $1 AND author_id = $3
   )
   FROM fanout_jobs WHERE tenant_id = $1 AND post_id = $2`,
 };
