@@ -56,10 +56,11 @@ const SMALL = {
   REBUILD_WAIT_MS: '50',
   REBUILDS_MAX: '64',
   CACHE_COMMAND_TIMEOUT_MS: '1000',
+  DATABASE_STATEMENT_TIMEOUT_MS: '2500',
   DATABASE_POOL_REQUESTS: '16',
   DATABASE_POOL_WORKERS: '8',
   RELAY_EVERY_MS: '10',
-  // Whom three follow is pulled, and a change of class takes some three seconds; one list comes from the cache, what is beyond from Postgres.
+  // Whom three follow is pulled, and a change of class takes four seconds and more; one list comes from the cache, what is beyond from Postgres.
   AUTHOR_PULL_UP: '3',
   AUTHOR_PULL_DOWN: '2',
   AUTHOR_CLASS_EVERY_MS: '20',
