@@ -222,6 +222,9 @@ function createPool(options: DatabaseOptions, name: string, max: number, answerM
   });
   // The pool hangs the whole client on the error, with statements and the key that cancels: nothing for a log.
   pool.on('error', (error) => options.events.clientFailed(name, Object.assign(error, { client: undefined })));
+  // A session may end with the very packet after the one that made it free, before whoever waited for it can listen: an error that nobody hears would end the process. The statement that
+  // comes next tells of it.
+  pool.on('connect', (client) => client.on('error', () => undefined));
   return pool;
 }
 
