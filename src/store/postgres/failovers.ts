@@ -136,8 +136,6 @@ const END_RERUN: Statement = { name: 'failover-end-rerun', text: 'DELETE FROM ca
 export interface Rerun {
   readonly jobs: number;
   readonly events: number;
-  /** Whether this rerun has more. */
-  readonly more: boolean;
 }
 
 /** Opens the next of what is due to be run again, at most `most` of each kind; undefined where nothing is. */
@@ -148,15 +146,15 @@ export function rerunBatch(database: Database, signal: AbortSignal, most: number
     const values = [rerun.rerun_id, most];
     // Events first: the jobs move the start of the rerun on.
     const events = (await transaction.query(RERUN_EVENTS, values)).length;
-    if (events === most) return { jobs: 0, events, more: true };
+    if (events === most) return { jobs: 0, events };
     const [done] = await transaction.query<{ readonly met: number; readonly again: number }>(RERUN_DONE, values);
     if (!done) throw new Error('an aggregate had no row');
-    if (done.met === most) return { jobs: done.again, events, more: true };
+    if (done.met === most) return { jobs: done.again, events };
     const open = (await transaction.query(RERUN_OPEN, values)).length;
     if (open < most) {
       await transaction.query(RERUN_WAYS_DOWN, [WAYS_DOWN_LOOK_BACK_MS]);
       await transaction.query(END_RERUN, [rerun.rerun_id]);
     }
-    return { jobs: done.again + open, events, more: open === most };
+    return { jobs: done.again + open, events };
   });
 }
