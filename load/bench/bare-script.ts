@@ -4,8 +4,8 @@
  */
 import type { Redis } from 'ioredis';
 import { systemClock } from '../../src/runtime.ts';
+import { PUSH, TRIM_STRIDE } from '../../src/store/redis/entry-scripts.ts';
 import { KEYS_PER_CALL_MAX } from '../../src/store/redis/keys.ts';
-import { PUSH, TRIM_STRIDE } from '../../src/store/redis/scripts.ts';
 import type { PostId } from '../../src/timeline/ids.ts';
 import { CAP } from './worker-under-test.ts';
 

@@ -11,8 +11,8 @@ import { startRedis } from '../../src/embedded/redis.ts';
 import type { EmbeddedServer } from '../../src/embedded/server.ts';
 import { createSeeded } from '../../src/sample/seeded.ts';
 import { createCache } from '../../src/store/redis/client.ts';
+import { TRIM_STRIDE } from '../../src/store/redis/entry-scripts.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
-import { TRIM_STRIDE } from '../../src/store/redis/scripts.ts';
 import { createTimelines, type Timelines } from '../../src/store/redis/timelines.ts';
 import {
   composePostId,

@@ -9,8 +9,9 @@
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
 import { TributaryError } from '../../errors.ts';
 import { after, throwIfAborted, untilAborted } from '../../runtime.ts';
+import * as entryScripts from './entry-scripts.ts';
+import * as factScripts from './fact-scripts.ts';
 import { groupKeys, KEYS_PER_CALL_MAX } from './keys.ts';
-import * as scripts from './scripts.ts';
 
 export interface CacheOptions {
   /** `redis://…` of one server, or of several nodes of a cluster. */
@@ -71,20 +72,20 @@ export interface Cache {
 export type ScriptArgument = string | number | Buffer;
 
 const SCRIPTS = {
-  push: scripts.PUSH,
-  floors: scripts.FLOORS,
-  begin: scripts.BEGIN,
-  addOlder: scripts.ADD_OLDER,
-  commit: scripts.COMMIT,
-  raiseFloor: scripts.RAISE_FLOOR,
-  page: scripts.PAGE,
-  pages: scripts.PAGES,
-  home: scripts.HOME,
-  cleanAuthor: scripts.CLEAN_AUTHOR,
-  leaseGet: scripts.LEASE_GET,
-  leaseFill: scripts.LEASE_FILL,
-  leaseGetFields: scripts.LEASE_GET_FIELDS,
-  leaseFillFields: scripts.LEASE_FILL_FIELDS,
+  push: entryScripts.PUSH,
+  floors: entryScripts.FLOORS,
+  begin: entryScripts.BEGIN,
+  addOlder: entryScripts.ADD_OLDER,
+  commit: entryScripts.COMMIT,
+  raiseFloor: entryScripts.RAISE_FLOOR,
+  page: entryScripts.PAGE,
+  pages: entryScripts.PAGES,
+  home: entryScripts.HOME,
+  cleanAuthor: entryScripts.CLEAN_AUTHOR,
+  leaseGet: factScripts.LEASE_GET,
+  leaseFill: factScripts.LEASE_FILL,
+  leaseGetFields: factScripts.LEASE_GET_FIELDS,
+  leaseFillFields: factScripts.LEASE_FILL_FIELDS,
 } as const;
 export type ScriptName = keyof typeof SCRIPTS;
 

@@ -1,5 +1,5 @@
 /**
- * Owns the scripts that run inside Redis. Each says which race it closes. All keys of one call share a slot, or the call has one key.
+ * Owns the scripts over sets of entries. Each says which race it closes. All keys of one call share a slot, or the call has one key.
  *
  * A timeline is one sorted set: entries are post IDs under −ID, so the newest come first; the state is one more member under +floor, so it
  * comes last. `r`: READY, complete above the floor. `b<token>:<ms>`: BUILDING since that millisecond of Redis' clock; takes pushes, is not complete; its score is
@@ -7,11 +7,9 @@
  *
  * Every script may run twice, since whoever asked may not have heard the answer: the second run changes nothing and answers as the first did, or more cautiously.
  *
- * The first line makes each a script of Redis 7: one that a replica refuses as a whole, reads included (a demoted primary answers READONLY and the client
- * reconnects, instead of serving what is past), and that a cluster stops as soon as it leaves its slot. Numbers are doubles in Lua, exact for
- * IDs; `%.0f` and never `%d` writes them out, and scores may be answered in exponents.
+ * Numbers are doubles in Lua, exact for IDs; `%.0f` and never `%d` writes them out, and scores may be answered in exponents.
  */
-const HEAD = '#!lua\n';
+import { LEASE, SCRIPT_HEAD } from './fact-scripts.ts';
 
 /** Entries beyond the cap that a timeline may hold before it is trimmed back to the cap. */
 export const TRIM_STRIDE = 64;
@@ -38,7 +36,7 @@ end
 `;
 
 /** KEYS: timelines. Whom a backfill concerns, asked for many at once. Answers the floor of each, -1 where there is no such timeline. */
-export const FLOORS = `${HEAD}
+export const FLOORS = `${SCRIPT_HEAD}
 local out = {}
 for i, key in ipairs(KEYS) do
   local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
@@ -53,7 +51,7 @@ return out
  * Whether there is a key is asked by the count of its members, which the trim needs anyway: viewers who are not resident are most of many authors' followers, and cost this one call. (Asked by the
  * state instead, a fan-out with one resident in four passed a fifth fewer followers a second.)
  */
-export const PUSH = `${HEAD}${ADD}
+export const PUSH = `${SCRIPT_HEAD}${ADD}
 local cap, stride = tonumber(ARGV[2]), tonumber(ARGV[3])
 local out = {}
 for i, key in ipairs(KEYS) do
@@ -71,7 +69,7 @@ return out
  * KEYS: one timeline. ARGV: token, lease in ms, life in ms. Only one rebuild runs: a running one is left alone until its lease is over, and keeps what it was pushed when it is
  * taken over. A last member that is no state is not ours, and nothing above it can be trusted. Answers 'won', 'busy' or 'ready'.
  */
-export const BEGIN = `${HEAD}
+export const BEGIN = `${SCRIPT_HEAD}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
@@ -98,7 +96,7 @@ return 'won'
  * KEYS: one timeline. ARGV: token ('' for any state), cap, stride, IDs. Adds older posts to a timeline that is still the one meant: a rebuild whose
  * token is gone adds nothing. Answers -1 where there is no such timeline, else how many were added.
  */
-export const ADD_OLDER = `${HEAD}${ADD}
+export const ADD_OLDER = `${SCRIPT_HEAD}${ADD}
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if not state[1] then return -1 end
 if ARGV[1] ~= '' and string.sub(state[1], 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return -1 end
@@ -123,7 +121,7 @@ end
 /**
  * KEYS: one timeline. ARGV: token, floor of the snapshot, life in ms. READY only if the token is still there: whatever deleted the key meanwhile wins. Answers 1 or 0.
  */
-export const COMMIT = `${HEAD}${RAISE}
+export const COMMIT = `${SCRIPT_HEAD}${RAISE}
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if not state[1] or string.sub(state[1], 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return 0 end
 local floor = ARGV[2]
@@ -136,7 +134,7 @@ return 1
 `;
 
 /** KEYS: one timeline. ARGV: floor. For a backfill that stopped before it reached the floor. Answers 1 where there is such a timeline. */
-export const RAISE_FLOOR = `${HEAD}${RAISE}
+export const RAISE_FLOOR = `${SCRIPT_HEAD}${RAISE}
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if not state[1] then return 0 end
 if tonumber(ARGV[1]) > tonumber(state[2]) then raise(KEYS[1], state[1], ARGV[1]) end
@@ -172,7 +170,7 @@ end
 `;
 
 /** KEYS: one timeline. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. Answers as `page`. */
-export const PAGE = `${HEAD}${PAGE_OF}
+export const PAGE = `${SCRIPT_HEAD}${PAGE_OF}
 return page(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 `;
 
@@ -181,7 +179,7 @@ return page(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
  * answered does not grow with the number of lists. Every list gives a few IDs; those whose few were all among the best so far give twice as many more, until none is left of that
  * kind. A list gives all its IDs down to its last one, so each page is complete as far as it goes.
  */
-export const PAGES = `${HEAD}${RENEW}${BEYOND}
+export const PAGES = `${SCRIPT_HEAD}${RENEW}${BEYOND}
 local sign = ARGV[1] == 'older' and -1 or 1
 local function rank(id)
   local number = tonumber(id)
@@ -232,7 +230,7 @@ return out
  * KEYS: timeline, relations of its viewer. ARGV: author, IDs. Takes an author's entries away only while the cached relation says, in this same moment, that the viewer does not
  * follow: a new follow deletes that fact first and backfills after, so this cannot take what the backfill brought. Answers how many went, -1 without the fact.
  */
-export const CLEAN_AUTHOR = `${HEAD}
+export const CLEAN_AUTHOR = `${SCRIPT_HEAD}
 local relation = redis.call('HGET', KEYS[2], ARGV[1])
 if not relation or string.sub(relation, 1, 2) ~= 'v0' then return -1 end
 local gone = 0
@@ -240,82 +238,11 @@ for i = 2, #ARGV do gone = gone + redis.call('ZREM', KEYS[1], ARGV[i]) end
 return gone
 `;
 
-/** Leaves the token on a miss, which is the right to store; none with an empty token. What is neither a value nor a token is not ours: a miss. */
-const LEASE = `
-local function lease(key, token, life)
-  local value = redis.call('GET', key)
-  local kind = value and string.sub(value, 1, 1)
-  if kind == 'v' then return value end
-  if kind == 't' and value ~= 't' .. token then return '~' end
-  if kind ~= 't' and token ~= '' then redis.call('SET', key, 't' .. token, 'PX', life) end
-  return ''
-end
-`;
-
-/**
- * Lease fill. KEYS: facts kept as strings. ARGV: token, its life in ms. A miss leaves the reader's token; whatever deletes the key takes the right to store away.
- * Answers for each key: the value, '' for "load it, the token is yours", '~' for "somebody else loads it".
- */
-export const LEASE_GET = `${HEAD}${LEASE}
-local out = {}
-for i, key in ipairs(KEYS) do out[i] = lease(key, ARGV[1], ARGV[2]) end
-return out
-`;
-
 /**
  * KEYS: timeline and pulled authors of one viewer. ARGV as of PAGE, then token ('' for none) and its life in ms. One call for all that a viewer's shard knows of a page. Answers the
  * fact as LEASE_GET does, and the page.
  */
-export const HOME = `${HEAD}${PAGE_OF}${LEASE}
+export const HOME = `${SCRIPT_HEAD}${PAGE_OF}${LEASE}
 local pulled = lease(KEYS[2], ARGV[6], ARGV[7])
 return {pulled, page(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])}
-`;
-
-/** KEYS: facts. ARGV: token, life in ms, values. Stores a value only where the token still stands: a load that began before a change cannot put the past back. Answers 1 or 0 for each. */
-export const LEASE_FILL = `${HEAD}
-local out = {}
-for i, key in ipairs(KEYS) do
-  if redis.call('GET', key) == 't' .. ARGV[1] then
-    redis.call('SET', key, ARGV[i + 2], 'PX', ARGV[2])
-    out[i] = 1
-  else out[i] = 0 end
-end
-return out
-`;
-
-/** The same for the fields of one hash. KEYS: the hash. ARGV: token, its life in ms, life of the hash in ms, fields. A token carries its own end, since fields have no life of their own. */
-export const LEASE_GET_FIELDS = `${HEAD}
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local own = 't' .. ARGV[1] .. ':'
-local token = own .. string.format('%.0f', now + tonumber(ARGV[2]))
-local fresh = redis.call('EXISTS', KEYS[1]) == 0
-local out = {}
-for i = 4, #ARGV do
-  local value = redis.call('HGET', KEYS[1], ARGV[i])
-  local kind = value and string.sub(value, 1, 1)
-  local ends = kind == 't' and tonumber(string.match(value, ':(%d+)$'))
-  if kind == 'v' then out[i - 3] = value
-  elseif ends and ends > now and string.sub(value, 1, #own) ~= own then out[i - 3] = '~'
-  else
-    redis.call('HSET', KEYS[1], ARGV[i], token)
-    out[i - 3] = ''
-  end
-end
-if fresh then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
-return out
-`;
-
-/** KEYS: the hash. ARGV: token, then field and value by turns. Answers 1 or 0 for each field. */
-export const LEASE_FILL_FIELDS = `${HEAD}
-local own = 't' .. ARGV[1] .. ':'
-local out = {}
-for i = 2, #ARGV, 2 do
-  local value = redis.call('HGET', KEYS[1], ARGV[i])
-  if value and string.sub(value, 1, #own) == own then
-    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
-    out[#out + 1] = 1
-  else out[#out + 1] = 0 end
-end
-return out
 `;
