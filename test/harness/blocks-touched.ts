@@ -3,6 +3,12 @@ import { expect } from 'vitest';
 import type { Database, Statement } from '../../src/store/postgres/client.ts';
 import type { TestDatabase } from './database.ts';
 
+/**
+ * The least of several runs is what the statement itself costs: Postgres counts the blocks of its own catalogs too, which a session reads anew whenever others' changes of any schema on the server
+ * overran it (some 400 blocks).
+ */
+const RUNS = 5;
+
 /** Blocks of the statement that `load` would run, planned as a prepared one may be (`plan_cache_mode`). It must find as many rows as it is said to. */
 export async function blocksTouched(
   database: TestDatabase,
@@ -26,9 +32,13 @@ export async function blocksTouched(
   const values = asked?.values
     .map((value) => (Array.isArray(value) ? `'{${value}}'` : typeof value === 'number' ? value : `'${value}'`))
     .join(', ');
-  const explained = await session.query(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE page (${values})`);
+  const blocks: number[] = [];
+  for (let run = 0; run < RUNS; run += 1) {
+    const explained = await session.query(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE page (${values})`);
+    const plan = explained.rows[0]['QUERY PLAN'][0].Plan;
+    expect(plan['Actual Rows']).toBe(rows);
+    blocks.push(plan['Shared Hit Blocks'] + plan['Shared Read Blocks']);
+  }
   await session.end();
-  const plan = explained.rows[0]['QUERY PLAN'][0].Plan;
-  expect(plan['Actual Rows']).toBe(rows);
-  return plan['Shared Hit Blocks'] + plan['Shared Read Blocks'];
+  return Math.min(...blocks);
 }
