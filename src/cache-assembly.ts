@@ -35,6 +35,7 @@ import { createReadHomeEntries } from './store/redis/home-entries.ts';
 import { createKeys } from './store/redis/keys.ts';
 import { type Lineage, readLineages } from './store/redis/lineage.ts';
 import { createPulledLists, type PulledLists } from './store/redis/pulled-lists.ts';
+import { entriesMaxOf } from './store/redis/timeline-parts.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
 import type { PostId, UserId } from './timeline/ids.ts';
 import type { Post } from './timeline/post.ts';
@@ -99,11 +100,15 @@ export function openLaneCache(config: Config, runtime: Runtime, metrics: Metrics
 /** Timelines and pulled authors' lists over a connection. */
 export function openSortedSets(
   config: Config,
+  metrics: Metrics,
   cache: Cache,
 ): { readonly timelines: Timelines; readonly lists: PulledLists } {
   const keys = createKeys(config.timeline.shards);
   const options = { ...config.timeline, rebuildLeaseMs: config.rebuild.leaseMs };
-  return { timelines: createTimelines(cache, keys, options), lists: createPulledLists(cache, keys, options) };
+  return {
+    timelines: createTimelines(cache, keys, { ...options, events: metrics }),
+    lists: createPulledLists(cache, keys, options),
+  };
 }
 
 export function assembleCache(parts: {
@@ -115,11 +120,11 @@ export function assembleCache(parts: {
 }): CacheAssembly {
   const { config, runtime, metrics, database, cache } = parts;
   const { clock, log, random } = runtime;
-  const { cap, stride } = config.timeline;
+  const { cap } = config.timeline;
   const keys = createKeys(config.timeline.shards);
   const newToken = (): string => random.bytes(9).toString('base64url');
 
-  const { timelines, lists } = openSortedSets(config, cache);
+  const { timelines, lists } = openSortedSets(config, metrics, cache);
   const tokenLifeMs = config.cache.factLoadLeaseMs;
   const factOptions = { lifeMs: config.cache.factLifeMs, tokenLifeMs, random: () => random.fraction() };
   const postFacts = createPostFacts(cache, keys, factOptions);
@@ -189,7 +194,7 @@ export function assembleCache(parts: {
     timelines,
     clock,
     cap,
-    stride,
+    entriesMax: entriesMaxOf(config.timeline),
     follows: async (call, viewer, author) => (await followStates(call, viewer, [author])).get(author)?.active ?? false,
     loadRelation: async (call, viewer, author) => (await people.loadRelations(call, viewer, [author])).get(author),
     loadNewestPushedOf: (call, query) => loadNewestPushedOf(database, call.signal, { tenant: call.tenant, ...query }),

@@ -186,7 +186,7 @@ function openLane(
   const cache = openLaneCache(config, runtime, metrics);
   return {
     database,
-    ...openSortedSets(config, cache),
+    ...openSortedSets(config, metrics, cache),
     close: async () => void (await Promise.all([database.close(), cache.close()])),
   };
 }

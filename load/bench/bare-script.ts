@@ -1,18 +1,22 @@
 /**
- * Owns the ceiling of fan-out: the product's own push script in calls that were made ready before, over one connection, and nothing else: no followers to read, no names to make, no results to sort.
+ * Owns the ceiling of fan-out: the product's own scripts, push and cut, in calls that were made ready before, over one connection, and nothing else: no followers to read, no names to make, no results to sort.
  * Invariant: what is counted was answered by Redis.
  */
 import type { Redis } from 'ioredis';
 import { systemClock } from '../../src/runtime.ts';
-import { PUSH, TRIM_STRIDE } from '../../src/store/redis/entry-scripts.ts';
+import { CUT, PUSH, TRIM_STRIDE } from '../../src/store/redis/entry-scripts.ts';
 import { KEYS_PER_CALL_MAX } from '../../src/store/redis/keys.ts';
+import { fullFrom, partSizesFor } from '../../src/store/redis/timeline-parts.ts';
 import type { PostId } from '../../src/timeline/ids.ts';
 import { CAP } from './worker-under-test.ts';
 
 /** Enough to keep Redis busy while answers are read. */
 const IN_FLIGHT = 16;
 
-type Push = (keyCount: number, ...args: (string | number)[]) => Promise<readonly number[]>;
+/** What the push script answers where a head is to be cut. */
+const IS_FULL = 4;
+
+type Script<Answer> = (keyCount: number, ...args: (string | number)[]) => Promise<Answer>;
 
 export type BareScript = (
   nextId: () => PostId,
@@ -20,18 +24,26 @@ export type BareScript = (
   count: (deliveries: number) => void,
 ) => Promise<void>;
 
-/** `keys`: of timelines that all exist. */
+/** `timelines`: keys of each, the newest part first, which must exist. */
 export function openBareScript({
   redis,
-  keys,
+  timelines,
 }: {
   readonly redis: Redis;
-  readonly keys: readonly string[];
+  readonly timelines: readonly (readonly string[])[];
 }): BareScript {
   redis.defineCommand('barePush', { lua: PUSH });
-  const push = (redis as unknown as { readonly barePush: Push }).barePush.bind(redis);
-  const calls: (readonly string[])[] = [];
-  for (let at = 0; at < keys.length; at += KEYS_PER_CALL_MAX) calls.push(keys.slice(at, at + KEYS_PER_CALL_MAX));
+  redis.defineCommand('bareCut', { lua: CUT });
+  const scripts = redis as unknown as {
+    readonly barePush: Script<readonly number[]>;
+    readonly bareCut: Script<number>;
+  };
+  const sizes = partSizesFor(CAP);
+  const calls: { readonly heads: readonly string[]; readonly parts: readonly (readonly string[])[] }[] = [];
+  for (let at = 0; at < timelines.length; at += KEYS_PER_CALL_MAX) {
+    const parts = timelines.slice(at, at + KEYS_PER_CALL_MAX);
+    calls.push({ heads: parts.map(([head]) => head as string), parts });
+  }
   let turn = 0;
   let postId: PostId | undefined;
 
@@ -41,8 +53,12 @@ export function openBareScript({
       while (systemClock.monotonicMs() < end) {
         // One post for all timelines, then the next.
         if (postId === undefined || turn % calls.length === 0) postId = nextId();
-        const call = calls[turn++ % calls.length] ?? [];
-        const answers = await push(call.length, ...call, postId, CAP, TRIM_STRIDE);
+        const call = calls[turn++ % calls.length];
+        if (!call) throw new Error('there are no timelines');
+        const { heads, parts } = call;
+        const answers = await scripts.barePush(heads.length, ...heads, postId, CAP, TRIM_STRIDE, fullFrom(sizes));
+        const full = parts.filter((_, index) => answers[index] === IS_FULL);
+        await Promise.all(full.map((keys) => scripts.bareCut(keys.length, ...keys, sizes.entries, sizes.keep, CAP)));
         count(answers.length);
       }
     }

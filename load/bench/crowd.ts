@@ -5,6 +5,7 @@
 import type { Redis } from 'ioredis';
 import type pg from 'pg';
 import type { Keys } from '../../src/store/redis/keys.ts';
+import { partSizesFor } from '../../src/store/redis/timeline-parts.ts';
 import type { Timelines } from '../../src/store/redis/timelines.ts';
 import {
   composePostId,
@@ -70,41 +71,67 @@ export interface Filling {
   readonly keys: Keys;
   readonly tenant: TenantId;
   readonly count: number;
-  /** Viewer i gets as many entries as stand at i modulo the length. */
-  readonly lengths: readonly number[];
+  /** Entries of a timeline at least. */
+  readonly entries: number;
+  /** Viewer i gets i modulo this more, so that no two of so many are cut and trimmed by the same post. 1: all are alike. */
+  readonly phases: number;
 }
 
-/** Makes the timelines of the viewers 0 to `count` − 1: one of each length by the product's own rebuild, the others copies of it. */
+/** Pushes between two cuts of a timeline of this cap: as many phases spread the cuts evenly. */
+export function phasesOf(cap: number): number {
+  return partSizesFor(cap).entries;
+}
+
+/** Makes the timelines of the viewers 0 to `count` − 1: one of each phase by the product's own pushes, in parts as they come, the others copies of it. */
 export async function seedTimelines(signal: AbortSignal, filling: Filling): Promise<void> {
-  const { redis, timelines, keys, tenant, count, lengths } = filling;
-  const templates: string[] = [];
-  for (const [index, length] of lengths.entries()) {
-    const of = { tenant, viewer: `template-${index}` as UserId, token: 'bench' };
-    const deadline = AbortSignal.any([signal, AbortSignal.timeout(CALL_MS)]);
-    await timelines.begin(deadline, of);
-    await timelines.addOlder(deadline, { ...of, postIds: filledIds(length) });
-    if (!(await timelines.commit(deadline, { ...of, floor: 0 }))) throw new Error('a rebuild lost its token');
-    templates.push(keys.timeline(tenant, of.viewer));
+  const { redis, timelines, keys, tenant, count, entries, phases } = filling;
+  const templates = Array.from({ length: phases }, (_, index) => `template-${index}` as UserId);
+  const deadline = (): AbortSignal => AbortSignal.any([signal, AbortSignal.timeout(CALL_MS)]);
+  for (const viewer of templates) {
+    const of = { tenant, viewer, token: 'bench' };
+    await timelines.begin(deadline(), of);
+    if (!(await timelines.commit(deadline(), { ...of, floor: 0 }))) throw new Error('a rebuild lost its token');
   }
-  await copyKeys(signal, redis, {
-    count,
-    from: (index) => templates[index % templates.length] as string,
-    to: (index) => keys.timeline(tenant, viewerAt(index)),
+  for (const [index, postId] of filledIds(entries + phases - 1)
+    .toReversed()
+    .entries()) {
+    // Those of the later phases begin earlier.
+    const viewers = templates.slice(Math.max(0, phases - 1 - index));
+    for (const outcome of await timelines.push(deadline(), { tenant, postId, viewers }))
+      if (outcome !== 'added') throw new Error(`a push came to ${outcome}`);
+  }
+  const copies: { readonly from: string; readonly to: (viewer: UserId) => string }[][] = [];
+  for (const viewer of templates) {
+    const names = (of: UserId): readonly string[] => [keys.timeline(tenant, of), ...keys.timelineRing(tenant, of)];
+    const there: (typeof copies)[number] = [];
+    for (const [index, from] of names(viewer).entries()) {
+      if ((await redis.exists(from)) === 1) there.push({ from, to: (of) => names(of)[index] as string });
+    }
+    copies.push(there);
+  }
+  await copyKeys(signal, redis, function* () {
+    for (let index = 0; index < count; index += 1) {
+      for (const { from, to } of copies[index % phases] ?? []) yield { from, to: to(viewerAt(index)) };
+    }
   });
-  await redis.del(...templates);
+  for (const there of copies) await redis.del(there.map(({ from }) => from));
 }
 
 /** Copies keys inside the server, which takes a tenth of the time of writing them. */
 export async function copyKeys(
   signal: AbortSignal,
   redis: Redis,
-  copies: { readonly count: number; from(index: number): string; to(index: number): string },
+  copies: () => Iterable<{ readonly from: string; readonly to: string }>,
 ): Promise<void> {
-  for (let at = 0; at < copies.count; at += COPIES_AT_ONCE) {
+  const rest = copies()[Symbol.iterator]();
+  for (let over = false; !over; ) {
     signal.throwIfAborted();
     const pipeline = redis.pipeline();
-    for (let index = at; index < Math.min(at + COPIES_AT_ONCE, copies.count); index += 1) {
-      pipeline.copy(copies.from(index), copies.to(index));
+    for (let count = 0; count < COPIES_AT_ONCE; count += 1) {
+      const next = rest.next();
+      over = next.done === true;
+      if (next.done) break;
+      pipeline.copy(next.value.from, next.value.to);
     }
     const results = (await pipeline.exec()) ?? [];
     if (results.some(([error, copied]) => error !== null || copied !== 1)) throw new Error('a key was not copied');
@@ -127,7 +154,7 @@ export interface Holders {
   readonly holders: number;
   /** Timelines that there are at all. */
   readonly present: number;
-  /** Entries and state members of all of them. */
+  /** Entries and state members of their newest parts. */
   readonly members: number;
 }
 

@@ -16,7 +16,7 @@ import { createKeys } from '../../src/store/redis/keys.ts';
 import { createTimelines } from '../../src/store/redis/timelines.ts';
 import type { PostId, TenantId, UserId } from '../../src/timeline/ids.ts';
 import { type Bench, type BenchOptions, benchConfig, PATIENT, PUSHED, withServers } from './bench.ts';
-import { countHolders, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
+import { countHolders, phasesOf, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
 import { runRounds } from './rounds.ts';
 
 const POSTS = 2_000;
@@ -70,10 +70,17 @@ export const bench: Bench = {
             });
           }
           await client.query('VACUUM (ANALYZE) follows, authors');
-          const lengths = Array.from({ length: config.timeline.stride + 1 }, (_, index) => CAP + index);
           const timelines = createTimelines(cache, keys, { ...config.timeline, rebuildLeaseMs: CALL_MS });
           const count = large + SMALL_AUTHORS * SMALL_FOLLOWERS;
-          await seedTimelines(signal, { redis, timelines, keys, tenant: TENANT, count, lengths });
+          await seedTimelines(signal, {
+            redis,
+            timelines,
+            keys,
+            tenant: TENANT,
+            count,
+            entries: CAP,
+            phases: phasesOf(CAP),
+          });
 
           service = await startService(config, systemRuntime('warn'));
           const run: Run = { service, client, options, size };

@@ -1,6 +1,6 @@
 /**
  * Owns the price of a timeline: bytes of Redis memory for each entry, after a rebuild and a day of pushes and trims through the product's own scripts, beside the same
- * entries on a server that keeps sorted sets of this size as skiplists.
+ * entries on a server that keeps them as skiplists.
  *
  * Invariant: both servers get the same calls in the same order, and end with the same entries in every timeline; a timeline that was evicted or is not in the form it
  * is meant to have fails the run.
@@ -13,6 +13,7 @@ import { createSeeded } from '../../src/sample/seeded.ts';
 import { createCache } from '../../src/store/redis/client.ts';
 import { TRIM_STRIDE } from '../../src/store/redis/entry-scripts.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
+import { partSizesFor } from '../../src/store/redis/timeline-parts.ts';
 import { createTimelines, type Timelines } from '../../src/store/redis/timelines.ts';
 import {
   composePostId,
@@ -28,8 +29,8 @@ import type { Measured } from './rounds.ts';
 
 const TIMELINES = 10_000;
 const CAP = 800;
-/** Pushed in the day after the rebuild, each of which trims once. */
-const STRIDES = 5;
+/** Cuts of the day after the rebuild, each of which trims once, beside the one that the first push makes. */
+const CUTS = 5;
 const BYTES_MAX = 24;
 const RATIO_MAX = 0.25;
 /** Ten thousand skiplists of this size take more than a gigabyte, and nothing may be evicted. */
@@ -60,21 +61,20 @@ export const bench: Bench = {
       try {
         const tenant = parsed(parseTenantId('bench'));
         const viewers = Array.from({ length: TIMELINES }, (_, index) => parsed(parseUserId(`viewer-${index}`)));
-        const day = dayOfPosts(CAP + (STRIDES + 1) * TRIM_STRIDE);
+        const between = partSizesFor(CAP).entries;
+        const day = dayOfPosts(CAP + (CUTS + 1) * between);
         const rebuilt = day.slice(0, CAP);
-        // The last push of the second part has just trimmed: cap + 1 entries. The third part fills the stride up again, to the last entry before the next trim.
-        const trimmed = day.slice(CAP, CAP + STRIDES * TRIM_STRIDE + 1);
+        // The first push cuts what the rebuild left, the last one has just cut and trimmed: as many entries as the cap. The third part fills the head up again, to the last entry before the next cut.
+        const trimmed = day.slice(CAP, CAP + CUTS * between + 1);
         const filling = day.slice(CAP + trimmed.length);
 
         await Promise.all(sides.map((side) => side.ready()));
         report('rebuilding');
         await Promise.all(sides.map((side) => rebuild(side, { tenant, viewers, posts: rebuilt, signal })));
         await pushAll(sides, { tenant, viewers, posts: trimmed, report, signal });
-        const [ours, skiplist] = await Promise.all(sides.map((side) => measure(side, tenant, viewers, CAP + 1)));
+        const [ours, skiplist] = await Promise.all(sides.map((side) => measure(side, tenant, viewers, CAP)));
         await pushAll(sides, { tenant, viewers, posts: filling, report, signal });
-        const [oursFull] = await Promise.all(
-          sides.map((side) => measure(side, tenant, viewers, CAP + 1 + filling.length)),
-        );
+        const [oursFull] = await Promise.all(sides.map((side) => measure(side, tenant, viewers, CAP + filling.length)));
         if (!ours || !skiplist || !oursFull) throw new Error('a side was not measured');
         return {
           name: 'memory',
@@ -84,9 +84,9 @@ export const bench: Bench = {
           oursMax: BYTES_MAX,
           ratioMax: RATIO_MAX,
           conditions: [
-            `${TIMELINES.toLocaleString('en-US')} timelines of cap ${CAP}, stride ${TRIM_STRIDE}, rebuilt with ${CAP} entries, then ${trimmed.length} pushes to each, with ${STRIDES} trims; lowest and highest: of one timeline;`,
-            `MEMORY USAGE of all keys, summed, divided by their entries, of which there are ${CAP + 1} in each;`,
-            `${oursFull.median.toFixed(1)} bytes/entry at ${CAP + 1 + filling.length} entries, just before the next trim.`,
+            `${TIMELINES.toLocaleString('en-US')} timelines of cap ${CAP}, in parts of ${between}, rebuilt with ${CAP} entries, then ${trimmed.length} pushes to each, with ${CUTS + 1} cuts; lowest and highest: of one timeline;`,
+            `MEMORY USAGE of all keys, summed, divided by their entries, of which there are ${CAP} in each;`,
+            `${oursFull.median.toFixed(1)} bytes/entry at ${CAP + filling.length} entries, just before the next cut.`,
           ],
         };
       } finally {
@@ -138,19 +138,22 @@ async function measure(side: Side, tenant: TenantId, viewers: readonly UserId[],
   for (let from = 0; from < viewers.length; from += ASKED_AT_ONCE) {
     await Promise.all(
       viewers.slice(from, from + ASKED_AT_ONCE).map(async (viewer) => {
-        const key = keys.timeline(tenant, viewer);
-        const [members, encoding, usage] = await Promise.all([
-          side.redis.zcard(key),
-          side.redis.object('ENCODING', key),
-          side.redis.memory('USAGE', key, 'SAMPLES', 0),
-        ]);
-        if (members !== entries + 1 || encoding !== side.encoding) {
-          throw new Error(
-            `${key}: ${members - 1} entries in a ${String(encoding)}, not ${entries} in a ${side.encoding}`,
-          );
+        let held = 0;
+        let used = 0;
+        for (const key of [keys.timeline(tenant, viewer), ...keys.timelineRing(tenant, viewer)]) {
+          const [members, encoding, usage] = await Promise.all([
+            side.redis.zcard(key),
+            side.redis.object('ENCODING', key),
+            side.redis.memory('USAGE', key, 'SAMPLES', 0),
+          ]);
+          if (members === 0) continue;
+          if (encoding !== side.encoding) throw new Error(`${key} is a ${String(encoding)}, not a ${side.encoding}`);
+          held += members - 1;
+          used += Number(usage);
         }
-        bytes += Number(usage);
-        perEntry.push(Number(usage) / entries);
+        if (held !== entries) throw new Error(`${viewer} holds ${held} entries, not ${entries}`);
+        bytes += used;
+        perEntry.push(used / entries);
       }),
     );
   }
@@ -203,7 +206,7 @@ function openSide(name: string, encoding: string, server: EmbeddedServer): Side 
   };
 }
 
-/** The cache as we run it, and one with the listpacks of Redis' own preset. Both end with the work. */
+/** The cache as we run it, and one without listpacks. Both end with the work. */
 function withTwo<Result>(
   work: (servers: readonly [EmbeddedServer, EmbeddedServer]) => Promise<Result>,
 ): Promise<Result> {
@@ -217,7 +220,7 @@ function withTwo<Result>(
         return server;
       };
       const ours = await start('listpack', []);
-      const other = await start('skiplist', ['--zset-max-listpack-entries', '128']);
+      const other = await start('skiplist', ['--zset-max-listpack-entries', '0']);
       return await work([ours, other]);
     } finally {
       await Promise.allSettled(started.map((server) => server.stop()));

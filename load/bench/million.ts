@@ -69,7 +69,7 @@ export const bench: Bench = {
           await seedFollowers(client, signal, { tenant: TENANT, author: AUTHOR, from: 0, count: size });
           await client.query('VACUUM (ANALYZE) follows, authors');
           const timelines = createTimelines(cache, keys, { ...config.timeline, rebuildLeaseMs: CALL_MS });
-          const filling = { redis, timelines, keys, tenant: TENANT, count: size, lengths: [ENTRIES] };
+          const filling = { redis, timelines, keys, tenant: TENANT, count: size, entries: ENTRIES, phases: 1 };
           await seedTimelines(signal, filling);
 
           await haltAt(client, size / 2);

@@ -27,15 +27,19 @@ export interface SetStore {
 export async function seedSets(signal: AbortSignal, { redis, newestFirst }: SetStore, count: number): Promise<void> {
   const ids = filledIds(RIVAL_CAP);
   await redis.zadd(TEMPLATE, ...ids.flatMap((id) => [newestFirst ? -id : id, String(id)]));
-  await copyKeys(signal, redis, { count, from: () => TEMPLATE, to: (index) => setOf(followerAt(index)) });
+  await copyKeys(signal, redis, () => copiesFor(count, setOf));
   await redis.del(TEMPLATE);
 }
 
 /** Fills `count` lists to the cap. */
 export async function seedLists(signal: AbortSignal, redis: Redis, count: number): Promise<void> {
   await redis.rpush(TEMPLATE, ...filledIds(RIVAL_CAP).map(String));
-  await copyKeys(signal, redis, { count, from: () => TEMPLATE, to: (index) => listOf(followerAt(index)) });
+  await copyKeys(signal, redis, () => copiesFor(count, listOf));
   await redis.del(TEMPLATE);
+}
+
+function* copiesFor(count: number, nameOf: (follower: string) => string): Generator<{ from: string; to: string }> {
+  for (let index = 0; index < count; index += 1) yield { from: TEMPLATE, to: nameOf(followerAt(index)) };
 }
 
 export function followerAt(index: number): string {

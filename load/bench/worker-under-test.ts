@@ -27,7 +27,7 @@ import {
 import { type Lane, laneOf } from '../../src/timeline/lanes.ts';
 import { createBlame } from '../../src/write/fanout-blame.ts';
 import { benchConfig, PATIENT } from './bench.ts';
-import { countHolders, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
+import { countHolders, phasesOf, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
 
 export const CAP = 800;
 const TENANT = 'bench' as TenantId;
@@ -45,21 +45,22 @@ const SAMPLES = 1_000;
 export type Kind = 'full' | 'quarter';
 
 export interface WorkerUnderTest {
-  readonly stride: number;
+  /** Timelines hold from the cap to so many entries less one above it. */
+  readonly phases: number;
   readonly followerPage: number;
   readonly jobsAtOnce: number;
   readonly lane: Lane;
   nextId(): PostId;
-  /** Keys of all timelines that a kind of crowd has. */
-  keysOf(kind: Kind): readonly string[];
+  /** The keys of all timelines that a kind of crowd has: of each the newest part, then the places of the older ones. */
+  keysOf(kind: Kind): readonly (readonly string[])[];
   /** Publishes as many posts as the last round took, and some more. */
   publishAhead(kind: Kind): Promise<void>;
   /** Delivers one post to all followers of the next author; answers how many followers that were. */
   deliverNext(kind: Kind): Promise<number>;
-  /** Of timelines that hold as many entries as the cap. */
+  /** Of timelines that hold the cap and more, until their next cut, in all their parts. */
   bytesPerEntry(): Promise<number>;
-  /** Throws unless the last post of every author is on the timelines of all resident followers, and beside those and `otherKeys` there is nothing. */
-  verify(beside: { readonly otherKeys: number }): Promise<void>;
+  /** Throws unless the last post of every author is on the timelines of all resident followers, and nobody else has a timeline. */
+  verify(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -106,7 +107,7 @@ export async function openWorkerUnderTest(parts: {
     },
   });
   const cache = openLaneCache(config, runtime, metrics);
-  const { timelines, lists } = openSortedSets(config, cache);
+  const { timelines, lists } = openSortedSets(config, metrics, cache);
   const close = async (): Promise<void> => {
     await cache.close();
     await database.close();
@@ -118,6 +119,7 @@ export async function openWorkerUnderTest(parts: {
     { othersWait: async () => false, isEnding: () => false },
   );
   const keys = createKeys(config.timeline.shards);
+  const phases = phasesOf(CAP);
   let counted: number = COUNTED_FROM;
   const nextId = (): PostId => postIdFrom(++counted);
   const crowdOf = (kind: Kind): Crowd => ({
@@ -179,14 +181,14 @@ export async function openWorkerUnderTest(parts: {
     } finally {
       await client.end();
     }
-    const lengths = Array.from({ length: config.timeline.stride + 1 }, (_, index) => CAP + index);
     await seedTimelines(signal, {
       redis,
       timelines,
       keys,
       tenant: TENANT,
       count: parts.timelines,
-      lengths,
+      entries: CAP,
+      phases,
     });
   } catch (error) {
     await close();
@@ -196,13 +198,15 @@ export async function openWorkerUnderTest(parts: {
   const viewersOf = ({ from, resident }: Author): readonly UserId[] =>
     Array.from({ length: resident }, (_, index) => viewerAt(from + index));
   return {
-    stride: config.timeline.stride,
+    phases,
     followerPage: config.fanout.followerPage,
     jobsAtOnce,
     lane,
     nextId,
     keysOf: (kind) =>
-      crowds[kind].authors.flatMap((author) => viewersOf(author).map((viewer) => keys.timeline(TENANT, viewer))),
+      crowds[kind].authors.flatMap((author) =>
+        viewersOf(author).map((viewer) => [keys.timeline(TENANT, viewer), ...keys.timelineRing(TENANT, viewer)]),
+      ),
     deliverNext,
     close,
 
@@ -218,22 +222,23 @@ export async function openWorkerUnderTest(parts: {
       let entries = 0;
       const samples = Math.min(SAMPLES, parts.timelines);
       for (let sample = 0; sample < samples; sample += 1) {
-        // Every one of this many holds just the cap; the others are on their way to the next trim.
-        const at = (sample * (config.timeline.stride + 1)) % parts.timelines;
-        const key = keys.timeline(TENANT, viewerAt(at - (at % (config.timeline.stride + 1))));
-        const [members, encoding, usage] = await Promise.all([
-          redis.zcard(key),
-          redis.object('ENCODING', key),
-          redis.memory('USAGE', key, 'SAMPLES', 0),
-        ]);
-        if (members !== CAP + 1 || encoding !== 'listpack') throw new Error(`${key}: ${members} in a ${encoding}`);
-        bytes += Number(usage);
-        entries += members - 1;
+        const viewer = viewerAt(sample);
+        for (const key of [keys.timeline(TENANT, viewer), ...keys.timelineRing(TENANT, viewer)]) {
+          const [members, encoding, usage] = await Promise.all([
+            redis.zcard(key),
+            redis.object('ENCODING', key),
+            redis.memory('USAGE', key, 'SAMPLES', 0),
+          ]);
+          if (members === 0) continue;
+          if (encoding !== 'listpack') throw new Error(`${key}: ${members} in a ${encoding}`);
+          bytes += Number(usage);
+          entries += members - 1;
+        }
       }
       return bytes / entries;
     },
 
-    async verify({ otherKeys }) {
+    async verify() {
       for (const crowd of Object.values(crowds)) {
         for (const author of crowd.authors) {
           // What was published ahead may still wait.
@@ -257,10 +262,12 @@ export async function openWorkerUnderTest(parts: {
         [perAuthor, Math.floor(perAuthor / (1 + ABSENT_EACH))],
       );
       if (row?.wrong !== 0) throw new Error(`${row?.wrong} fan-outs did not deliver to all resident followers`);
-      // Authors have no timelines, nor have the absent: a fan-out that made one would show here.
-      const present = await redis.dbsize();
-      if (present !== parts.timelines + otherKeys) {
-        throw new Error(`${present} keys, ${parts.timelines + otherKeys} were made`);
+      for (const { id, from, resident } of crowds.quarter.authors) {
+        const viewers = Array.from({ length: ABSENT_EACH }, (_, k) =>
+          Array.from({ length: resident }, (_, index) => `${viewerAt(from + index)}-${k + 1}` as UserId),
+        ).flat();
+        const { present } = await countHolders(redis, { keys, tenant: TENANT, postId: nextId(), viewers });
+        if (present > 0) throw new Error(`${present} absent followers of ${id} were given timelines`);
       }
     },
   };

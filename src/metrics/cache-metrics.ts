@@ -15,6 +15,8 @@ export interface CacheMetrics {
   leaseFilled(outcome: 'won' | 'voided' | 'failed'): void;
   /** What was loaded could not be stored; the next reader stores it. */
   cacheStoreFailed(layer: CacheLayer): void;
+  /** A full head of a timeline was cut into parts, or could not be. */
+  timelineCut(outcome: 'done' | 'failed'): void;
   /** Deletions after a change, by whether Redis confirmed them. */
   forgotten(outcome: 'confirmed' | 'failed'): void;
   cacheClientError(): void;
@@ -61,6 +63,11 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
     'Immutable values that could not be stored, by layer.',
     ['layer'],
   );
+  const cuts = counter(
+    'tributary_timeline_cuts_total',
+    'Full heads of timelines that were to be made an older part, by outcome.',
+    ['outcome'],
+  );
   const forgotten = counter(
     'tributary_cache_deletions_total',
     'Deletions of cached facts after a change, by outcome.',
@@ -105,6 +112,7 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
     cacheRead: (layer, result) => reads.inc({ layer, result }),
     leaseFilled: (outcome) => fills.inc({ outcome }),
     cacheStoreFailed: (layer) => unstored.inc({ layer }),
+    timelineCut: (outcome) => cuts.inc({ outcome }),
     forgotten: (outcome) => forgotten.inc({ outcome }),
     cacheClientError: () => clientErrors.inc(),
     rebuilt: ({ what, reason, outcome, seconds }) => rebuilds.observe({ what, reason, outcome }, seconds),

@@ -3,6 +3,7 @@
  * Neither decides what is shown, which the relation does at read. Both are idempotent, and may run late, twice or in any order: a backfill looks at the relation after it has added, and
  * takes back what it brought where the follow ended meanwhile; a clean-up takes only while the cached relation says, in the same moment, that there is no follow.
  */
+import { TributaryError } from '../errors.ts';
 import type { Call, Clock } from '../runtime.ts';
 import type { Timelines } from '../store/redis/timelines.ts';
 import { POST_ID_MAX, type PostId, type UserId } from '../timeline/ids.ts';
@@ -23,7 +24,8 @@ export interface FollowEntriesParts {
   ) => Promise<readonly PostId[]>;
   readonly findWrittenBy: (call: Call, author: UserId, postIds: readonly PostId[]) => Promise<readonly PostId[]>;
   readonly cap: number;
-  readonly stride: number;
+  /** Entries that a timeline holds at most. */
+  readonly entriesMax: number;
   readonly events: FollowEntriesEvents;
 }
 
@@ -60,14 +62,15 @@ const CLEAN_TRIES_MAX = 3;
 type Changed = readonly [outcome: EntriesOutcome, entries: number];
 
 export function createFollowEntries(parts: FollowEntriesParts): FollowEntries {
-  const { timelines, clock, cap, stride } = parts;
+  const { timelines, clock, cap, entriesMax } = parts;
 
   async function bringPostsIn(call: Call, viewer: UserId, author: UserId): Promise<Changed> {
     const of = { tenant: call.tenant, viewer };
-    const page = await timelines.page(call.signal, { ...of, direction: 'older', position: POST_ID_MAX, count: 0 });
-    if (page.state === 'absent') return ['not_resident', 0];
-    const newest = await parts.loadNewestPushedOf(call, { author, above: page.floor, limit: cap + 1 });
-    const brought = await bringIn(timelines, call.signal, { ...of, newest, floor: page.floor, cap });
+    const [floor] = await timelines.floors(call.signal, { tenant: call.tenant, viewers: [viewer] });
+    if (floor instanceof TributaryError) throw floor;
+    if (floor === undefined) return ['not_resident', 0];
+    const newest = await parts.loadNewestPushedOf(call, { author, above: floor, limit: cap + 1 });
+    const brought = await bringIn(timelines, call.signal, { ...of, newest, floor, cap });
     if (brought === 0) return ['done', 0];
     // An end of the follow that commits after this look has a clean-up after it, which meets these entries.
     if (await parts.follows(call, viewer, author)) return ['done', brought];
@@ -77,7 +80,7 @@ export function createFollowEntries(parts: FollowEntriesParts): FollowEntries {
 
   async function takeOut(call: Call, viewer: UserId, author: UserId): Promise<Changed> {
     const of = { tenant: call.tenant, viewer };
-    const query = { ...of, direction: 'older', position: POST_ID_MAX, count: cap + stride } as const;
+    const query = { ...of, direction: 'older', position: POST_ID_MAX, count: entriesMax } as const;
     const page = await timelines.page(call.signal, query);
     if (page.state === 'absent') return ['not_resident', 0];
     const postIds = await parts.findWrittenBy(call, author, page.ids);

@@ -37,10 +37,17 @@ export function openCached(tenant: string): Cached {
     },
     evictAll: async () => remove(await find(`*:{*}:${tenant}:*`)),
     async entries(viewer) {
-      const [key] = await find(`tl:{*}:${tenant}:${viewer}`);
-      if (key === undefined) return undefined;
-      // The last member is the state.
-      return (await redis.zrange(key, '0', '-1')).slice(0, -1);
+      const [head] = await find(`tl:{*}:${tenant}:${viewer}`);
+      if (head === undefined) return undefined;
+      const entries: string[] = [];
+      for (let key: string | undefined = head; key !== undefined; ) {
+        const members: string[] = await redis.zrange(key, '0', '-1');
+        // The last member is the state, which names the part that the timeline goes on in.
+        const link = /^r(\d+):/.exec(members.pop() ?? '')?.[1];
+        entries.push(...members);
+        key = link === undefined ? undefined : `${head}:${link}`;
+      }
+      return entries;
     },
     async ageRebuild(viewer) {
       const [key = ''] = await find(`tl:{*}:${tenant}:${viewer}`);

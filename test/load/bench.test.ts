@@ -204,7 +204,7 @@ describe('a tiny run', () => {
         figures: {
           'client CPU': figure('µs/delivery'),
           'Redis CPU': figure('µs/delivery'),
-          memory: figure('bytes/entry at 800 entries'),
+          memory: figure('bytes/entry at 800 entries and more'),
           '25 % resident / 100 %': figure('times the followers/s'),
         },
       });

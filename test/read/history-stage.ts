@@ -25,6 +25,7 @@ import { findWrittenBy, loadNewestPushedOf, loadSnapshot } from '../../src/store
 import { loadPostsById } from '../../src/store/postgres/posts.ts';
 import { createAuthorFacts, createPostFacts, createRelationFacts } from '../../src/store/redis/facts.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
+import { entriesMaxOf } from '../../src/store/redis/timeline-parts.ts';
 import { type PostId, postIdFrom, postIdMs, type UserId } from '../../src/timeline/ids.ts';
 import { LIMITS } from '../../src/timeline/limits.ts';
 import { eventually } from '../harness/eventually.ts';
@@ -434,7 +435,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       timelines: elsewhere.timelines,
       clock: systemClock,
       cap: config.timeline.cap,
-      stride: config.timeline.stride,
+      entriesMax: entriesMaxOf(config.timeline),
       follows: async () =>
         (await loadRelations(elsewhereDatabase, call.signal, { ...of, authors: [author] })).get(author)?.follows ??
         false,

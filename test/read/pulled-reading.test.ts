@@ -52,7 +52,7 @@ const call = (): Call => ({ tenant, signal: soon() });
 
 function reader(loadPulled: () => Promise<PulledAuthors>, parts: Partial<ResidentHomeParts> = {}) {
   return createReadResidentHome({
-    readEntries: createReadHomeEntries(under.cache, under.keys, { lifeMs: 60_000, tokenLifeMs: 20_000 }),
+    readEntries: createReadHomeEntries(under.cache, under.keys, { cap: 800, lifeMs: 60_000, tokenLifeMs: 20_000 }),
     pulledFacts: facts,
     loadPulled,
     newToken,
@@ -122,7 +122,11 @@ describe('who is pulled', () => {
   it('costs a page no second round trip where it is known', async () => {
     await reader(async () => NONE)(call(), RITA, NEWEST);
     let calls = 0;
-    const readEntries = createReadHomeEntries(under.cache, under.keys, { lifeMs: 60_000, tokenLifeMs: 20_000 });
+    const readEntries = createReadHomeEntries(under.cache, under.keys, {
+      cap: 800,
+      lifeMs: 60_000,
+      tokenLifeMs: 20_000,
+    });
     const counting = reader(async () => NONE, {
       readEntries: (...asked) => {
         calls += 1;

@@ -205,7 +205,7 @@ function heldEntries(held: {
     timelines: cache.timelines,
     clock: systemClock,
     cap: 800,
-    stride: 64,
+    entriesMax: 1_664,
     follows: async (call, follower, author) =>
       (await loadFollowStates(database, call.signal, { ...of, follower, followees: [author] })).get(author)?.active ??
       false,

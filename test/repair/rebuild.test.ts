@@ -180,7 +180,7 @@ describe('a process that dies while it rebuilds', () => {
     let fromPostgres = 0;
     const open = createCandidates({
       readResident: createReadResidentHome({
-        readEntries: createReadHomeEntries(under.cache, under.keys, { lifeMs: 60_000, tokenLifeMs: 3_000 }),
+        readEntries: createReadHomeEntries(under.cache, under.keys, { cap: 5, lifeMs: 60_000, tokenLifeMs: 3_000 }),
         pulledFacts: { fill: async () => ['won'] },
         loadPulled: async () => ({ authors: [], tooMany: false }),
         newToken,

@@ -49,6 +49,12 @@ export interface Cache {
     args: readonly ScriptArgument[],
     perKey?: readonly ScriptArgument[],
   ): Promise<readonly KeyResult[]>;
+  /** Runs a script once for each of many sets of keys, each of one slot, few calls in flight. Answers one result for each, in order; never throws but for the abort. */
+  runMany(
+    signal: AbortSignal,
+    script: ScriptName,
+    calls: readonly { readonly keys: readonly string[]; readonly args: readonly ScriptArgument[] }[],
+  ): Promise<readonly KeyResult[]>;
   /** The values of plain keys: undefined where there is none. */
   read(signal: AbortSignal, keys: readonly string[]): Promise<readonly KeyResult[]>;
   /** Stores immutable values, with a life in ms. Throws unless all were stored. */
@@ -60,7 +66,6 @@ export interface Cache {
   /** Throws unless every deletion was confirmed. */
   remove(signal: AbortSignal, keys: readonly string[]): Promise<void>;
   removeFields(signal: AbortSignal, fields: readonly { readonly key: string; readonly field: string }[]): Promise<void>;
-  removeMembers(signal: AbortSignal, key: string, members: readonly (string | number)[]): Promise<void>;
   /** A setting of the server, or of each master of a cluster; nothing for one that the server does not know. */
   settings(signal: AbortSignal, name: string): Promise<readonly string[]>;
   /** A section of INFO of the server, or of each master of a cluster that answers. Throws where none does. */
@@ -73,7 +78,9 @@ export type ScriptArgument = string | number | Buffer;
 
 const SCRIPTS = {
   push: entryScripts.PUSH,
+  cut: entryScripts.CUT,
   floors: entryScripts.FLOORS,
+  takeOutDead: entryScripts.TAKE_OUT_DEAD,
   begin: entryScripts.BEGIN,
   addOlder: entryScripts.ADD_OLDER,
   commit: entryScripts.COMMIT,
@@ -194,6 +201,21 @@ export function createCache(options: CacheOptions): Cache {
         return (await call(signal, script, some, [...args, ...more])) as readonly unknown[];
       }),
 
+    async runMany(signal, script, calls) {
+      const results = new Array<KeyResult>(calls.length);
+      await inWindow([...calls.entries()], async ([index, { keys, args }]) => {
+        results[index] = await call(signal, script, keys, args).then(
+          (value): KeyResult => ({ value }),
+          (error: unknown): KeyResult => {
+            throwIfAborted(signal);
+            if (!(error instanceof TributaryError)) throw error;
+            return { error };
+          },
+        );
+      });
+      return results;
+    },
+
     read: (signal, keys) =>
       inCalls(signal, keys, async (some) => {
         const values = await bounded(signal, () => client.mgetBuffer([...some]));
@@ -221,10 +243,6 @@ export function createCache(options: CacheOptions): Cache {
           await bounded(signal, () => client.hdel(key, ...names));
         }
       });
-    },
-
-    async removeMembers(signal, key, members) {
-      if (members.length > 0) await bounded(signal, () => client.zrem(key, ...members));
     },
 
     async settings(signal, name) {

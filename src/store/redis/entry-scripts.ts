@@ -1,9 +1,15 @@
 /**
  * Owns the scripts over sets of entries. Each says which race it closes. All keys of one call share a slot, or the call has one key.
  *
- * A timeline is one sorted set: entries are post IDs under −ID, so the newest come first; the state is one more member under +floor, so it
+ * A set of entries is a sorted set: entries are post IDs under −ID, so the newest come first; the state is one more member under +floor, so it
  * comes last. `r`: READY, complete above the floor. `b<token>:<ms>`: BUILDING since that millisecond of Redis' clock; takes pushes, is not complete; its score is
  * the newest ID trimmed meanwhile. No key: ABSENT. State and entries are one key, so they are evicted together.
+ *
+ * A timeline that is pushed to is several such sets, its parts, since the price of an insert is the length of the list that it looks through for a duplicate: 800 entries cost three times what
+ * 100 do. The head is the key of the timeline; an older part is what a head once was, renamed. `r<n>:<lowest>`: READY, and goes on in part n of the ring; every entry of this part is above its floor,
+ * every entry of the older ones at or below it. So each part is complete above its own floor, and where the next one was lost the timeline is complete above that of the part before: an eviction costs
+ * what was evicted. `lowest` is the floor of the oldest part, or below it. Only a head is ever BUILDING. The name of a part comes round again after as many cuts as the ring has places; a link that
+ * leads to a floor that is not lower than one's own leads nowhere.
  *
  * Every script may run twice, since whoever asked may not have heard the answer: the second run changes nothing and answers as the first did, or more cautiously.
  *
@@ -11,62 +17,191 @@
  */
 import { LEASE, SCRIPT_HEAD } from './fact-scripts.ts';
 
-/** Entries beyond the cap that a timeline may hold before it is trimmed back to the cap. */
+/** Entries beyond the cap that a set may hold before it is trimmed back to the cap. */
 export const TRIM_STRIDE = 64;
 
-/**
- * Shared by the scripts that add. Trims before the set could outgrow its listpack, which it would never get back into, and moves the floor up to
- * the newest entry trimmed. Answers: 0 no such timeline, 1 added, 2 there already, 3 at or below the floor.
- */
-const ADD = `
-local function add(key, member, floor, id, cap, stride, entries)
-  if tonumber(id) <= floor then return 3, floor end
-  entries = entries or redis.call('ZCARD', key) - 1
-  if entries >= cap + stride then
-    local cut = redis.call('ZRANGE', key, cap, cap)[1]
-    redis.call('ZREMRANGEBYRANK', key, cap, entries - 1)
-    if tonumber(cut) > floor then
-      floor = tonumber(cut)
-      redis.call('ZADD', key, 'XX', cut, member)
-    end
-    if tonumber(id) <= floor then return 3, floor end
+/** State member and floor of one part; the number of the part that it goes on in. */
+const PART = `
+local function part(key)
+  local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
+  if not state[1] then return nil end
+  return {key = key, member = state[1], floor = tonumber(state[2])}
+end
+local function linkOf(member) return tonumber(string.match(member, '^r(%d+):')) end
+local function isReady(member) return string.sub(member, 1, 1) == 'r' end
+local function plain(member) return isReady(member) and 'r' or member end
+`;
+
+/** Writes state and floor of a part. Removes before it adds, so that a full listpack is not outgrown, and gives a set that was empty meanwhile its life back. */
+const PUT = `
+local function put(p, member, floor)
+  if member == p.member then
+    if floor ~= p.floor then redis.call('ZADD', p.key, 'XX', string.format('%.0f', floor), member) end
+  else
+    local life = redis.call('PTTL', p.key)
+    redis.call('ZREM', p.key, p.member)
+    redis.call('ZADD', p.key, string.format('%.0f', floor), member)
+    if life > 0 then redis.call('PEXPIRE', p.key, life) end
   end
-  return 2 - redis.call('ZADD', key, 'NX', '-' .. id, id), floor
+  p.member, p.floor = member, floor
 end
 `;
 
-/** KEYS: timelines. Whom a backfill concerns, asked for many at once. Answers the floor of each, -1 where there is no such timeline. */
+/** The part after one, where KEYS from `ring` on are the places of the ring. A link that leads nowhere is taken out: the timeline ends there. */
+const OLDER_PART = `
+local function olderPart(p, ring)
+  local n = linkOf(p.member)
+  if not n then return nil end
+  local older = KEYS[ring + n - 1] and part(KEYS[ring + n - 1])
+  if older and isReady(older.member) and older.floor < p.floor then return older end
+  put(p, 'r', p.floor)
+  return nil
+end
+local function chain(ring)
+  local parts, p = {}, part(KEYS[1])
+  while p do
+    parts[#parts + 1] = p
+    p = olderPart(p, ring)
+  end
+  return parts
+end
+`;
+
+/** Ends the timeline with its i-th part, and leaves the older ones to nobody. */
+const END_WITH = `
+local function endWith(parts, i)
+  for j = #parts, i + 1, -1 do
+    redis.call('UNLINK', parts[j].key)
+    parts[j] = nil
+  end
+  put(parts[i], plain(parts[i].member), parts[i].floor)
+end
+`;
+
+/** Trims to the cap, moves the floor up to the newest entry trimmed, and lets the head know it. Answers how many entries are left. */
+const TRIM = `
+local function remember(parts)
+  local link = parts[2] and linkOf(parts[1].member)
+  if link then put(parts[1], 'r' .. link .. ':' .. string.format('%.0f', parts[#parts].floor), parts[1].floor) end
+end
+local function trim(parts, cap)
+  local total = 0
+  for i, p in ipairs(parts) do
+    local entries = redis.call('ZCARD', p.key) - 1
+    local room = cap - total
+    if entries > room then
+      if room == 0 then endWith(parts, i - 1)
+      else
+        local cut = redis.call('ZRANGE', p.key, room, room)[1]
+        redis.call('ZREMRANGEBYRANK', p.key, room, entries - 1)
+        p.floor = math.max(p.floor, tonumber(cut))
+        redis.call('ZADD', p.key, 'XX', string.format('%.0f', p.floor), p.member)
+        endWith(parts, i)
+      end
+      remember(parts)
+      return cap
+    end
+    total = total + entries
+  end
+  return total
+end
+`;
+
+/** KEYS: timelines. Whom a backfill concerns, asked for many at once. Answers the floor of each or an ID below it, -1 where there is no such timeline. */
 export const FLOORS = `${SCRIPT_HEAD}
 local out = {}
 for i, key in ipairs(KEYS) do
   local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if state[1] then out[i] = string.format('%.0f', tonumber(state[2])) else out[i] = '-1' end
+  if state[1] then out[i] = string.match(state[1], '^r%d+:(%d+)$') or string.format('%.0f', tonumber(state[2])) else out[i] = '-1' end
 end
 return out
 `;
 
 /**
- * KEYS: timelines. ARGV: post ID, cap, stride. Never creates a key: a list that was lost must not come back with one entry and look whole.
+ * KEYS: sets. ARGV: post ID, cap, stride, entries from which a head is to be cut (0: never). Never creates a key: a list that was lost must not come back with one entry and look whole. Answers for
+ * each: 0 no such set, 1 added, 2 there already, 3 at or below the floor, 4 added to a head that is to be cut, 5 nothing done: it belongs to an older part.
  *
  * Whether there is a key is asked by the count of its members, which the trim needs anyway: viewers who are not resident are most of many authors' followers, and cost this one call. (Asked by the
  * state instead, a fan-out with one resident in four passed a fifth fewer followers a second.)
+ *
+ * A set that outgrows cap and stride is trimmed before it could outgrow its listpack, which it would never get back into. For a head that means that nobody could cut it: its older parts are
+ * given up.
  */
-export const PUSH = `${SCRIPT_HEAD}${ADD}
-local cap, stride = tonumber(ARGV[2]), tonumber(ARGV[3])
+export const PUSH = `${SCRIPT_HEAD}
+local id, cap, stride, full = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local score = '-' .. ARGV[1]
 local out = {}
 for i, key in ipairs(KEYS) do
   local members = redis.call('ZCARD', key)
   if members == 0 then out[i] = 0
   else
     local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-    out[i] = add(key, state[1], tonumber(state[2]), ARGV[1], cap, stride, members - 1)
+    local member, floor = state[1], tonumber(state[2])
+    if id > floor and members > cap + stride then
+      local cut = redis.call('ZRANGE', key, cap, cap)[1]
+      redis.call('ZREMRANGEBYRANK', key, cap, members - 2)
+      floor = math.max(floor, tonumber(cut))
+      if string.sub(member, 1, 1) == 'r' and member ~= 'r' then
+        redis.call('ZREM', key, member)
+        member = 'r'
+      end
+      redis.call('ZADD', key, string.format('%.0f', floor), member)
+      members = cap + 1
+    end
+    if id > floor then
+      if redis.call('ZADD', key, 'NX', score, ARGV[1]) == 0 then out[i] = 2
+      elseif full > 0 and members >= full and string.sub(member, 1, 1) == 'r' then out[i] = 4
+      else out[i] = 1 end
+    else
+      local lowest = string.match(member, '^r%d+:(%d+)$')
+      out[i] = lowest and id > tonumber(lowest) and 5 or 3
+    end
   end
 end
 return out
 `;
 
 /**
- * KEYS: one timeline. ARGV: token, lease in ms, life in ms. Only one rebuild runs: a running one is left alone until its lease is over, and keeps what it was pushed when it is
+ * KEYS: one timeline, its ring. ARGV: entries of a part, entries that a head keeps, cap. Makes an older part of a full head, by renaming it: no entry is copied but the newest ones, which stay, so that
+ * the newest page is in the head, and posts that overtook one another still find their place there. Then trims. Answers 1 where it cut, 0 where there was nothing to cut.
+ */
+export const CUT = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${END_WITH}${TRIM}
+local size, keep, cap = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local head = part(KEYS[1])
+if not head or not isReady(head.member) then return 0 end
+local entries = redis.call('ZCARD', KEYS[1]) - 1
+if entries < size + keep then return 0 end
+local link = linkOf(head.member)
+local new = link and link % (#KEYS - 1) + 1 or 1
+local name = KEYS[new + 1]
+-- The place is the oldest part's where the ring is full: it goes.
+local parts = chain(2)
+for i = 2, #parts do
+  if parts[i].key == name then
+    endWith(parts, i - 1)
+    break
+  end
+end
+-- A head that a rebuild left is cut as a whole; else the part gets its size, whatever came since it was full.
+local stay = entries >= 2 * (size + keep) and keep or entries - size
+local newest = redis.call('ZRANGE', KEYS[1], 0, stay - 1, 'WITHSCORES')
+local boundary = redis.call('ZRANGE', KEYS[1], stay, stay)[1]
+local life = redis.call('PTTL', KEYS[1])
+redis.call('RENAME', KEYS[1], name)
+redis.call('ZREMRANGEBYRANK', name, 0, stay - 1)
+local add = {'ZADD', KEYS[1], boundary, 'r' .. new .. ':' .. string.format('%.0f', parts[#parts].floor)}
+for i = 1, #newest, 2 do
+  add[#add + 1] = '-' .. newest[i]
+  add[#add + 1] = newest[i]
+end
+redis.call(unpack(add))
+if life > 0 then redis.call('PEXPIRE', KEYS[1], life) end
+trim(chain(2), cap)
+return 1
+`;
+
+/**
+ * KEYS: one set. ARGV: token, lease in ms, life in ms. Only one rebuild runs: a running one is left alone until its lease is over, and keeps what it was pushed when it is
  * taken over. A last member that is no state is not ours, and nothing above it can be trusted. Answers 'won', 'busy' or 'ready'.
  */
 export const BEGIN = `${SCRIPT_HEAD}
@@ -75,7 +210,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 local floor = '0'
 if state[1] then
-  if state[1] == 'r' then return 'ready' end
+  if state[1] == 'r' or string.match(state[1], '^r%d+:%d+$') then return 'ready' end
   local token, since = string.match(state[1], '^b(.*):(%d+)$')
   if token == ARGV[1] then return 'won' end
   if not token then
@@ -93,52 +228,84 @@ return 'won'
 `;
 
 /**
- * KEYS: one timeline. ARGV: token ('' for any state), cap, stride, IDs. Adds older posts to a timeline that is still the one meant: a rebuild whose
- * token is gone adds nothing. Answers -1 where there is no such timeline, else how many were added.
+ * KEYS: one set, its ring. ARGV: token ('' for any state), cap, stride, IDs. Adds posts wherever they belong in a set that is still the one meant: a rebuild whose
+ * token is gone adds nothing. Answers -1 where there is no such set, else how many were added.
  */
-export const ADD_OLDER = `${SCRIPT_HEAD}${ADD}
-local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-if not state[1] then return -1 end
-if ARGV[1] ~= '' and string.sub(state[1], 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return -1 end
+export const ADD_OLDER = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${END_WITH}${TRIM}
+local parts = chain(2)
+if not parts[1] then return -1 end
+if ARGV[1] ~= '' and string.sub(parts[1].member, 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return -1 end
 local cap, stride = tonumber(ARGV[2]), tonumber(ARGV[3])
-local floor, added = tonumber(state[2]), 0
+local total, added = 0, 0
+for _, p in ipairs(parts) do total = total + redis.call('ZCARD', p.key) - 1 end
 for i = 4, #ARGV do
-  local result
-  result, floor = add(KEYS[1], state[1], floor, ARGV[i], cap, stride)
-  if result == 1 then added = added + 1 end
+  local id = tonumber(ARGV[i])
+  if total >= cap + stride and id > parts[#parts].floor then total = trim(parts, cap) end
+  for _, p in ipairs(parts) do
+    if id > p.floor then
+      local fresh = redis.call('ZADD', p.key, 'NX', '-' .. ARGV[i], ARGV[i])
+      total, added = total + fresh, added + fresh
+      break
+    end
+  end
 end
 return added
 `;
 
-/** Raises the floor and drops what lies at or below it: a list never claims what it does not hold. */
-const RAISE = `
-local function raise(key, member, floor)
-  redis.call('ZADD', key, 'XX', floor, member)
-  redis.call('ZREMRANGEBYSCORE', key, '-' .. floor, '(0')
-end
-`;
-
 /**
- * KEYS: one timeline. ARGV: token, floor of the snapshot, life in ms. READY only if the token is still there: whatever deleted the key meanwhile wins. Answers 1 or 0.
+ * KEYS: one set. ARGV: token, floor of the snapshot, life in ms. READY only if the token is still there: whatever deleted the key meanwhile wins. Answers 1 or 0.
  */
-export const COMMIT = `${SCRIPT_HEAD}${RAISE}
+export const COMMIT = `${SCRIPT_HEAD}
 local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
 if not state[1] or string.sub(state[1], 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return 0 end
 local floor = ARGV[2]
 if tonumber(state[2]) > tonumber(floor) then floor = string.format('%.0f', tonumber(state[2])) end
 redis.call('ZREM', KEYS[1], state[1])
 redis.call('ZADD', KEYS[1], floor, 'r')
-if floor ~= '0' then raise(KEYS[1], 'r', floor) end
+if floor ~= '0' then redis.call('ZREMRANGEBYSCORE', KEYS[1], '-' .. floor, '(0') end
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 1
 `;
 
-/** KEYS: one timeline. ARGV: floor. For a backfill that stopped before it reached the floor. Answers 1 where there is such a timeline. */
-export const RAISE_FLOOR = `${SCRIPT_HEAD}${RAISE}
-local state = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-if not state[1] then return 0 end
-if tonumber(ARGV[1]) > tonumber(state[2]) then raise(KEYS[1], state[1], ARGV[1]) end
+/** KEYS: one set, its ring. ARGV: floor. Drops what lies at or below it: a list never claims what it does not hold. Answers 1 where there is such a set. */
+export const RAISE_FLOOR = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${END_WITH}${TRIM}
+local parts = chain(2)
+if not parts[1] then return 0 end
+local floor = tonumber(ARGV[1])
+for i, p in ipairs(parts) do
+  if floor >= p.floor then
+    if floor > p.floor then
+      put(p, p.member, floor)
+      redis.call('ZREMRANGEBYSCORE', p.key, '-' .. ARGV[1], '(0')
+    end
+    endWith(parts, i)
+    remember(parts)
+    break
+  end
+end
 return 1
+`;
+
+/** Takes IDs out of whatever parts they are in. */
+const TAKE_OUT = `
+local function takeOut(parts, from)
+  local gone = 0
+  for i = from, #ARGV do
+    local id = tonumber(ARGV[i])
+    for _, p in ipairs(parts) do
+      if id > p.floor then
+        gone = gone + redis.call('ZREM', p.key, ARGV[i])
+        break
+      end
+    end
+  end
+  return gone
+end
+`;
+
+/** KEYS: one set, its ring. ARGV: IDs, of posts that are gone for good. Answers how many were there. */
+export const TAKE_OUT_DEAD = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${TAKE_OUT}
+return takeOut(chain(2), 1)
 `;
 
 /** Lengthens the life of a READY list that is read, not oftener than the renewal: an unread one expires. */
@@ -156,22 +323,51 @@ local function beyond(key, direction, position, from, most)
 end
 `;
 
-/** State and entries are read in one moment. Answers state member, floor, then IDs; nothing where there is no key. */
-const PAGE_OF = `${RENEW}${BEYOND}
-local function page(key, direction, position, count, life, renewal)
-  local state = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  if not state[1] then return {} end
-  local ids = beyond(key, direction, position, 0, count)
-  if state[1] == 'r' then renew(key, life, renewal) end
-  local out = {state[1], string.format('%.0f', tonumber(state[2]))}
+/**
+ * State and entries are read in one moment. Answers state member, floor, then IDs; nothing where there is no key; 'more' alone where older parts would have to be looked at, and the call does not name
+ * the ring. The floor is that of the last part looked at: as far as the page goes, the timeline is complete. A part that is read lives on, and one that nobody reads goes.
+ */
+const PAGE_OF = `${PART}${PUT}${OLDER_PART}${RENEW}${BEYOND}
+local function page(ring, direction, position, count, life, renewal)
+  local p = part(KEYS[1])
+  if not p then return {} end
+  local at, most = tonumber(position), tonumber(count)
+  local parts, ids = {p}, {}
+  local function take(from)
+    if #ids >= most then return end
+    local some = beyond(from.key, direction, position, 0, most - #ids)
+    for i = 1, #some do ids[#ids + 1] = some[i] end
+  end
+  local function enough()
+    if direction == 'older' then return #ids >= most end
+    return p.floor <= at
+  end
+  if direction == 'older' then take(p) end
+  while not enough() and linkOf(p.member) do
+    if #KEYS < ring then return {'more'} end
+    local older = olderPart(p, ring)
+    if not older then break end
+    p = older
+    parts[#parts + 1] = p
+    if direction == 'older' and at > p.floor then take(p) end
+  end
+  if direction == 'newer' then
+    for i = #parts, 1, -1 do take(parts[i]) end
+  end
+  if isReady(p.member) then
+    for _, each in ipairs(parts) do renew(each.key, life, renewal) end
+  end
+  local state = parts[1].member
+  if string.match(state, '^r%d+:%d+$') then state = 'r' end
+  local out = {state, string.format('%.0f', p.floor)}
   for i = 1, #ids do out[i + 2] = ids[i] end
   return out
 end
 `;
 
-/** KEYS: one timeline. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. Answers as `page`. */
+/** KEYS: one timeline, and its ring or nothing. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. Answers as `page`. */
 export const PAGE = `${SCRIPT_HEAD}${PAGE_OF}
-return page(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+return page(2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 `;
 
 /**
@@ -227,22 +423,20 @@ return out
 `;
 
 /**
- * KEYS: timeline, relations of its viewer. ARGV: author, IDs. Takes an author's entries away only while the cached relation says, in this same moment, that the viewer does not
+ * KEYS: timeline, relations of its viewer, ring of the timeline. ARGV: author, IDs. Takes an author's entries away only while the cached relation says, in this same moment, that the viewer does not
  * follow: a new follow deletes that fact first and backfills after, so this cannot take what the backfill brought. Answers how many went, -1 without the fact.
  */
-export const CLEAN_AUTHOR = `${SCRIPT_HEAD}
+export const CLEAN_AUTHOR = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${TAKE_OUT}
 local relation = redis.call('HGET', KEYS[2], ARGV[1])
 if not relation or string.sub(relation, 1, 2) ~= 'v0' then return -1 end
-local gone = 0
-for i = 2, #ARGV do gone = gone + redis.call('ZREM', KEYS[1], ARGV[i]) end
-return gone
+return takeOut(chain(3), 2)
 `;
 
 /**
- * KEYS: timeline and pulled authors of one viewer. ARGV as of PAGE, then token ('' for none) and its life in ms. One call for all that a viewer's shard knows of a page. Answers the
- * fact as LEASE_GET does, and the page.
+ * KEYS: timeline and pulled authors of one viewer, and the ring of the timeline or nothing. ARGV as of PAGE, then token ('' for none) and its life in ms. One call for all that a viewer's shard knows of
+ * a page. Answers the fact as LEASE_GET does, and the page.
  */
 export const HOME = `${SCRIPT_HEAD}${PAGE_OF}${LEASE}
 local pulled = lease(KEYS[2], ARGV[6], ARGV[7])
-return {pulled, page(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])}
+return {pulled, page(3, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])}
 `;

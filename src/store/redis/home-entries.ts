@@ -5,10 +5,11 @@
 import { TributaryError } from '../../errors.ts';
 import type { PulledAuthors } from '../../timeline/pulled.ts';
 import { type Cache, isForeignType } from './client.ts';
-import { type EntrySetOptions, type PageRange, pageArgs, pageIn, type TimelinePage } from './entry-sets.ts';
+import { type EntrySetOptions, type PageRange, pageArgs, type TimelinePage } from './entry-sets.ts';
 import { decodePulled } from './fact-codec.ts';
 import { type FactOptions, type Lookup, meaningOf } from './facts.ts';
 import type { Keys } from './keys.ts';
+import { askParts, partSizesFor } from './timeline-parts.ts';
 import type { TimelineOf } from './timelines.ts';
 
 export interface HomeEntries {
@@ -28,30 +29,37 @@ export type ReadHomeEntries = (
 export function createReadHomeEntries(
   cache: Cache,
   keys: Keys,
-  options: Pick<EntrySetOptions, 'lifeMs'> & Pick<FactOptions, 'tokenLifeMs'>,
+  options: Pick<EntrySetOptions, 'cap' | 'lifeMs'> & Pick<FactOptions, 'tokenLifeMs'>,
 ): ReadHomeEntries {
+  const sizes = partSizesFor(options.cap);
   return async function readHomeEntries(signal, { tenant, viewer, token = '', ...range }) {
     const [timeline, pulled] = [keys.timeline(tenant, viewer), keys.pulledAuthors(tenant, viewer)] as const;
-    let reply: unknown;
+    const ring = keys.timelineRing(tenant, viewer);
+    const args = [...pageArgs(range, options), token, options.tokenLifeMs];
+    // The second call has the token that the first one left.
+    const ask = async (withRing: boolean) =>
+      (await cache.run(signal, 'home', [timeline, pulled, ...(withRing ? ring : [])], args)) as readonly [
+        string,
+        unknown,
+      ];
+    let asked: Awaited<ReturnType<typeof askParts<readonly [string, unknown]>>>;
     try {
-      reply = await cache.run(
-        signal,
-        'home',
-        [timeline, pulled],
-        [...pageArgs(range, options), token, options.tokenLifeMs],
-      );
+      asked = await askParts(range, sizes, ask, ([, entries]) => entries);
     } catch (error) {
       if (!(error instanceof TributaryError && isForeignType(error))) throw error;
-      // Which of the two is somebody else's is not said; both can be made anew.
-      await cache.remove(signal, [timeline, pulled]);
+      // Which of them is somebody else's is not said; all can be made anew.
+      await cache.remove(signal, [timeline, pulled, ...ring]);
       return { page: { state: 'absent' }, pulled: { kind: 'loading' } };
     }
-    const [fact, entries] = reply as readonly [string, unknown];
-    const page = pageIn(entries);
+    const {
+      page,
+      reply: [fact],
+    } = asked;
     const meaning = meaningOf(fact, decodePulled);
-    const unreadable = [page === 'corrupt' && timeline, meaning.kind === 'unreadable' && pulled].filter(
-      (key) => key !== false,
-    );
+    const unreadable = [
+      ...(page === 'corrupt' ? [timeline, ...ring] : []),
+      ...(meaning.kind === 'unreadable' ? [pulled] : []),
+    ];
     if (unreadable.length > 0) await cache.remove(signal, unreadable);
     return {
       page: page === 'corrupt' ? { state: 'absent' } : page,

@@ -13,9 +13,14 @@ const SLOTS = 16_384;
 /** Keys of one call at most: a script of 1,000 keys holds Redis for some 17 ms, of 128 for about one. */
 export const KEYS_PER_CALL_MAX = 128;
 
+/** Older parts of a timeline at most: one more than eight whole ones, which hold the cap, and the one that a cut makes. */
+export const RING_PLACES = 10;
+
 export interface Keys {
-  /** Home timeline of a viewer: a sorted set. */
+  /** Home timeline of a viewer, or the newest part of it: a sorted set. */
   timeline(tenant: TenantId, viewer: UserId): string;
+  /** The places of the older parts of a timeline, from the first to the last: sorted sets, most of them not there. */
+  timelineRing(tenant: TenantId, viewer: UserId): readonly string[];
   /** Recent posts of a pulled author in one class epoch: a sorted set like a timeline. */
   pulledList(tenant: TenantId, author: UserId, epoch: number): string;
   /** Pulled authors whom a viewer follows. */
@@ -38,8 +43,13 @@ export function createKeys(shards: number): Keys {
     throw new RangeError(`1 to ${SLOTS} shards: ${shards}`);
   const tags = tagsFor(shards);
   const tagOf = (tenant: TenantId, id: string): string => tags[crc32(`${tenant}:${id}`) % shards] as string;
+  const timeline = (tenant: TenantId, viewer: UserId): string => `tl:${tagOf(tenant, viewer)}:${tenant}:${viewer}`;
   return {
-    timeline: (tenant, viewer) => `tl:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,
+    timeline,
+    timelineRing(tenant, viewer) {
+      const name = timeline(tenant, viewer);
+      return Array.from({ length: RING_PLACES }, (_, index) => `${name}:${index + 1}`);
+    },
     pulledList: (tenant, author, epoch) => `al:${tagOf(tenant, author)}:${tenant}:${author}:${epoch}`,
     pulledAuthors: (tenant, viewer) => `pull:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,
     relations: (tenant, viewer) => `rel:${tagOf(tenant, viewer)}:${tenant}:${viewer}`,

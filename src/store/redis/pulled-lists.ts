@@ -11,11 +11,12 @@ import {
   createEntrySets,
   type EntrySetOptions,
   type EntrySets,
+  NEVER_CUT,
   type PageRange,
   type PushOutcome,
   pageArgs,
   pageIn,
-  pushOutcomeIn,
+  pushAnswerIn,
   type TimelinePage,
 } from './entry-sets.ts';
 import type { Keys } from './keys.ts';
@@ -41,14 +42,20 @@ export function createPulledLists(cache: Cache, keys: Keys, options: EntrySetOpt
   const keyOf = ({ tenant, author, epoch }: PulledListOf): string => keys.pulledList(tenant, author, epoch);
 
   return {
-    ...createEntrySets(cache, keyOf, options),
+    ...createEntrySets(cache, keyOf, () => [], options),
 
     async push(signal, { postId, ...of }) {
-      const [result] = await cache.runEach(signal, 'push', [keyOf(of)], [postId, options.cap, options.stride]);
+      const [result] = await cache.runEach(
+        signal,
+        'push',
+        [keyOf(of)],
+        [postId, options.cap, options.stride, NEVER_CUT],
+      );
       if (result === undefined) throw new Error('a push was not answered');
-      const outcome = pushOutcomeIn(result);
-      if (outcome instanceof TributaryError) throw outcome;
-      return outcome;
+      const answer = pushAnswerIn(result);
+      if (answer instanceof TributaryError) throw answer;
+      if (answer === 'full' || answer === 'older') throw new Error('a list has no parts');
+      return answer;
     },
 
     async pages(signal, { tenant, lists, ...range }) {
@@ -58,7 +65,7 @@ export function createPulledLists(cache: Cache, keys: Keys, options: EntrySetOpt
       const pages = results.map((result, index): TimelinePage | TributaryError => {
         if ('error' in result && !isForeignType(result.error)) return result.error;
         const page = 'error' in result ? 'corrupt' : pageIn(result.value);
-        if (page !== 'corrupt') return page;
+        if (typeof page !== 'string') return page;
         corrupt.push(names[index] as string);
         return { state: 'absent' };
       });

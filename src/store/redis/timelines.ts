@@ -1,5 +1,5 @@
 /**
- * Owns the verbs over home timelines in Redis, beside those that all sets of entries have.
+ * Owns the verbs over home timelines in Redis, beside those that all sets of entries have. A timeline is kept in parts, which is nobody's business but that of this folder.
  */
 import type { TributaryError } from '../../errors.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
@@ -10,13 +10,14 @@ import {
   type EntrySets,
   inCalls,
   type PageRange,
+  type PushAnswer,
   type PushOutcome,
   pageArgs,
-  pageIn,
-  pushOutcomeIn,
+  pushAnswerIn,
   type TimelinePage,
 } from './entry-sets.ts';
 import type { Keys } from './keys.ts';
+import { askParts, fullFrom, partSizesFor } from './timeline-parts.ts';
 
 export type { PushOutcome, TimelinePage };
 
@@ -31,7 +32,7 @@ export interface Timelines extends EntrySets<TimelineOf> {
     signal: AbortSignal,
     post: { readonly tenant: TenantId; readonly postId: PostId; readonly viewers: readonly UserId[] },
   ): Promise<readonly (PushOutcome | TributaryError)[]>;
-  /** Floors of those timelines that are resident, in whatever state; undefined where one is not, an error where that is not known. In order. */
+  /** Floors of those timelines that are resident, in whatever state, or IDs below them; undefined where one is not, an error where that is not known. In order. */
   floors(
     signal: AbortSignal,
     of: { readonly tenant: TenantId; readonly viewers: readonly UserId[] },
@@ -45,20 +46,65 @@ export interface Timelines extends EntrySets<TimelineOf> {
   ): Promise<number | undefined>;
 }
 
-export function createTimelines(cache: Cache, keys: Keys, options: EntrySetOptions): Timelines {
+export interface TimelineOptions extends EntrySetOptions {
+  readonly events?: TimelineEvents;
+}
+
+export interface TimelineEvents {
+  /** A full head was cut, or could not be: it takes pushes still, and the next one tries again. */
+  timelineCut(outcome: 'done' | 'failed'): void;
+}
+
+export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptions): Timelines {
+  const { cap, stride } = options;
   const keyOf = ({ tenant, viewer }: TimelineOf): string => keys.timeline(tenant, viewer);
+  const ringOf = ({ tenant, viewer }: TimelineOf): readonly string[] => keys.timelineRing(tenant, viewer);
+  const partsOf = (of: TimelineOf): readonly string[] => [keyOf(of), ...ringOf(of)];
+  const sizes = partSizesFor(cap);
+
+  async function cut(signal: AbortSignal, tenant: TenantId, viewers: readonly UserId[]): Promise<void> {
+    const args = [sizes.entries, sizes.keep, cap];
+    const calls = viewers.map((viewer) => ({ keys: partsOf({ tenant, viewer }), args }));
+    for (const result of await cache.runMany(signal, 'cut', calls))
+      options.events?.timelineCut('error' in result ? 'failed' : 'done');
+  }
+
+  /** Pushes of a post that others have overtaken, one by one. One that was there already is not told from one below the floor. */
+  async function pushOlder(
+    signal: AbortSignal,
+    { tenant, postId }: { readonly tenant: TenantId; readonly postId: PostId },
+    viewers: readonly UserId[],
+  ): Promise<readonly (PushOutcome | TributaryError)[]> {
+    const args = ['', cap, stride, postId];
+    const calls = viewers.map((viewer) => ({ keys: partsOf({ tenant, viewer }), args }));
+    return (await cache.runMany(signal, 'addOlder', calls)).map((result) => {
+      if ('error' in result) return result.error;
+      return result.value === -1 ? 'absent' : result.value === 0 ? 'present' : 'added';
+    });
+  }
 
   return {
-    ...createEntrySets(cache, keyOf, options),
+    ...createEntrySets(cache, keyOf, ringOf, options),
 
     async push(signal, { tenant, postId, viewers }) {
       const results = await cache.runEach(
         signal,
         'push',
         viewers.map((viewer) => keys.timeline(tenant, viewer)),
-        [postId, options.cap, options.stride],
+        [postId, cap, stride, fullFrom(sizes)],
       );
-      return results.map(pushOutcomeIn);
+      const answers = results.map(pushAnswerIn);
+      const whose = (what: PushAnswer): readonly UserId[] => viewers.filter((_, index) => answers[index] === what);
+      const older = whose('older');
+      const [pushed] = await Promise.all([
+        pushOlder(signal, { tenant, postId }, older),
+        cut(signal, tenant, whose('full')),
+      ]);
+      const late = pushed.values();
+      return answers.map((answer) => {
+        if (answer === 'older') return late.next().value as PushOutcome | TributaryError;
+        return answer === 'full' ? 'added' : answer;
+      });
     },
 
     async floors(signal, { tenant, viewers }) {
@@ -72,18 +118,20 @@ export function createTimelines(cache: Cache, keys: Keys, options: EntrySetOptio
     },
 
     async page(signal, query) {
-      const page = pageIn(await cache.run(signal, 'page', [keyOf(query)], pageArgs(query, options)));
+      const args = pageArgs(query, options);
+      const ask = (withRing: boolean) => cache.run(signal, 'page', withRing ? partsOf(query) : [keyOf(query)], args);
+      const { page } = await askParts(query, sizes, ask, (reply) => reply);
       if (page !== 'corrupt') return page;
       // What is absent is rebuilt.
-      await cache.remove(signal, [keyOf(query)]);
+      await cache.remove(signal, partsOf(query));
       return { state: 'absent' };
     },
 
     async cleanAuthor(signal, of) {
-      const both = [keyOf(of), keys.relations(of.tenant, of.viewer)];
+      const names = [keyOf(of), keys.relations(of.tenant, of.viewer), ...ringOf(of)];
       let gone = 0;
       for (const some of inCalls(of.postIds)) {
-        const removed = Number(await cache.run(signal, 'cleanAuthor', both, [of.author, ...some]));
+        const removed = Number(await cache.run(signal, 'cleanAuthor', names, [of.author, ...some]));
         if (removed === -1) return undefined;
         gone += removed;
       }

@@ -209,7 +209,11 @@ export function pulledLaws(open: () => CacheUnderTest): void {
     let readHome: ReadHomeEntries;
     beforeAll(() => {
       facts = createPulledFacts(under.cache, under.keys, { lifeMs: 60_000, tokenLifeMs: 20_000, random: () => 0.5 });
-      readHome = createReadHomeEntries(under.cache, under.keys, { lifeMs: 60_000, tokenLifeMs: 20_000 });
+      readHome = createReadHomeEntries(under.cache, under.keys, {
+        cap: OPTIONS.cap,
+        lifeMs: 60_000,
+        tokenLifeMs: 20_000,
+      });
     });
     const PULLED = { authors: [{ author: user('ada'), epoch: 3 }], tooMany: false };
     const look = (tenant: TenantId, token?: string) =>

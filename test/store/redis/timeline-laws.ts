@@ -13,6 +13,8 @@ const ID_MAX = Number.MAX_SAFE_INTEGER;
 const ALL = { direction: 'older', position: ID_MAX, count: 10_000 } as const;
 const CAP = 4;
 const STRIDE = 3;
+/** What a timeline of small cap holds between cuts that succeed. */
+const ENTRIES_MAX = CAP + STRIDE + 1;
 
 export function timelineLaws(open: () => CacheUnderTest): void {
   let under: CacheUnderTest;
@@ -104,7 +106,7 @@ export function timelineLaws(open: () => CacheUnderTest): void {
           for (const id of pushed) await push(of, postIdFrom(id));
           const { floor, ids: kept } = await held(of);
           expect(kept).toEqual(newestFirst(pushed.filter((id) => id > floor)));
-          expect(kept.length).toBeLessThanOrEqual(CAP + STRIDE);
+          expect(kept.length).toBeLessThanOrEqual(ENTRIES_MAX);
           // The floor rises only to make room: what is kept is never less than the cap or all there is.
           expect(kept.length).toBeGreaterThanOrEqual(Math.min(CAP, new Set(pushed).size));
           expect(floor === 0 || pushed.includes(floor)).toBe(true);
@@ -187,7 +189,7 @@ export function timelineLaws(open: () => CacheUnderTest): void {
           if (page.state === 'absent') return;
           expect(page.floor).toBeGreaterThanOrEqual(floorMin);
           expect(page.ids).toEqual(newestFirst([...added].filter((id) => id > page.floor)));
-          expect(page.ids.length).toBeLessThanOrEqual(CAP + STRIDE);
+          expect(page.ids.length).toBeLessThanOrEqual(ENTRIES_MAX);
         }),
         { numRuns: 80 },
       );
@@ -396,18 +398,159 @@ export function timelineLaws(open: () => CacheUnderTest): void {
     });
   });
 
+  describe('a timeline in parts', () => {
+    /** Of whom 20 posts came one after another: older parts, and a newest one. */
+    async function inParts(): Promise<TimelineOf> {
+      const of = await resident();
+      const roomy = under.timelines({ cap: 40 });
+      for (let id = 1; id <= 40; id += 1) await push(of, postIdFrom(2 * id), roomy);
+      return of;
+    }
+    const roomy = () => under.timelines({ cap: 40 });
+    const all = (of: TimelineOf) => roomy().page(soon(), { ...of, ...ALL });
+    const numbered = (of: TimelineOf) => under.keys.timelineRing(of.tenant, of.viewer);
+    const countOf = (key: string) => under.raw.zcard(key);
+    const evens = Array.from({ length: 40 }, (_, index) => 80 - 2 * index);
+
+    it('is several keys, of which the newest one is the shortest to look through', async () => {
+      const of = await inParts();
+      const lengths = await Promise.all([under.keys.timeline(of.tenant, of.viewer), ...numbered(of)].map(countOf));
+      expect(lengths.filter((length) => length > 0).length).toBeGreaterThan(2);
+      expect(Math.max(...lengths)).toBeLessThanOrEqual(21);
+      expect(await all(of)).toEqual({ state: 'ready', floor: 0, ids: evens });
+    });
+
+    it('takes a post that others have overtaken, however old it is, where it belongs', async () => {
+      const of = await inParts();
+      const late = [3, 21, 39, 57, 75, 79];
+      for (const id of late) expect(await push(of, postIdFrom(id), roomy())).toBe('added');
+      for (const id of late) expect(await push(of, postIdFrom(id), roomy())).toBe('present');
+      expect(await all(of)).toEqual({ state: 'ready', floor: 0, ids: newestFirst([...evens, ...late]) });
+      await roomy().raiseFloor(soon(), { ...of, floor: 10 });
+      for (const id of [1, 10]) expect(await push(of, postIdFrom(id), roomy())).toBe('below_floor');
+      expect(await all(of)).toEqual({
+        state: 'ready',
+        floor: 10,
+        ids: newestFirst([...evens, ...late]).filter((id) => id > 10),
+      });
+    });
+
+    it('whose part was evicted is complete above it, and lets what is below go', async () => {
+      for (const lost of [0, 1, 2, 3]) {
+        const of = await inParts();
+        const parts: string[] = [];
+        for (const key of numbered(of)) if ((await countOf(key)) > 0) parts.push(key);
+        const gone = parts[lost % parts.length] as string;
+        const held = (await under.raw.zrange(gone, '0', '-1')).map(Number).filter((id) => id > 0);
+        await under.raw.del(gone);
+        const page = await all(of);
+        if (page.state === 'absent') throw new Error('the timeline is absent');
+        expect(page.floor).toBeGreaterThanOrEqual(Math.max(...held));
+        expect(page.ids).toEqual(evens.filter((id) => id > page.floor));
+        // What comes now is no reason to claim the lost ones.
+        for (let id = 100; id < 130; id += 1) await push(of, postIdFrom(id), roomy());
+        const later = await all(of);
+        if (later.state === 'absent') throw new Error('the timeline is absent');
+        expect(later.floor).toBeGreaterThanOrEqual(page.floor);
+        const since = Array.from({ length: 30 }, (_, index) => 100 + index);
+        expect(later.ids).toEqual(newestFirst([...evens, ...since]).filter((id) => id > later.floor));
+      }
+    });
+
+    it('whose head was evicted is absent, and nothing of it comes back', async () => {
+      const of = await inParts();
+      await under.raw.del(under.keys.timeline(of.tenant, of.viewer));
+      expect(await all(of)).toEqual({ state: 'absent' });
+      const token = newToken();
+      await roomy().begin(soon(), { ...of, token });
+      await roomy().commit(soon(), { ...of, token, floor: 90 });
+      for (let id = 91; id < 100; id += 1) await push(of, postIdFrom(id), roomy());
+      expect(await all(of)).toEqual({ state: 'ready', floor: 90, ids: [99, 98, 97, 96, 95, 94, 93, 92, 91] });
+      for (let id = 100; id < 300; id += 1) await push(of, postIdFrom(id), roomy());
+      const page = await all(of);
+      if (page.state === 'absent') throw new Error('the timeline is absent');
+      expect(page.ids).toEqual(Array.from({ length: page.ids.length }, (_, index) => 299 - index));
+      expect(page.ids.length).toBeGreaterThanOrEqual(40);
+    });
+
+    it('that was dropped leaves no key behind', async () => {
+      const of = await inParts();
+      await roomy().drop(soon(), of);
+      for (const key of [under.keys.timeline(of.tenant, of.viewer), ...numbered(of)])
+        expect(await under.raw.exists(key)).toBe(0);
+    });
+
+    it('has its parts renewed when they are read, and every part has an end', async () => {
+      const of = await inParts();
+      const keys = [under.keys.timeline(of.tenant, of.viewer), ...numbered(of)];
+      const lives = async () =>
+        (await Promise.all(keys.map((key) => under.raw.pttl(key)))).filter((life) => life !== -2);
+      for (const life of await lives()) expect(life).toBeGreaterThan(50_000);
+      for (const key of keys) await under.raw.pexpire(key, 30_000);
+      await all(of);
+      for (const life of await lives()) expect(life).toBeGreaterThan(50_000);
+    });
+
+    it('loses entries and an author from every part alike', async () => {
+      const of = await inParts();
+      await roomy().removeEntries(soon(), { ...of, postIds: ids(80, 42, 2) });
+      await under.raw.hset(under.keys.relations(of.tenant, of.viewer), 'ada', 'v0000');
+      const gone = await roomy().cleanAuthor(soon(), { ...of, author: user('ada'), postIds: ids(78, 40, 4, 5) });
+      expect(gone).toBe(3);
+      expect(await all(of)).toEqual({
+        state: 'ready',
+        floor: 0,
+        ids: evens.filter((id) => ![80, 42, 2, 78, 40, 4].includes(id)),
+      });
+    });
+
+    it('that cannot be cut takes pushes all the same, and is trimmed as a whole', async () => {
+      const of = await inParts();
+      // As if every cut had failed.
+      const head = under.keys.timeline(of.tenant, of.viewer);
+      for (let id = 1_000; id < 1_200; id += 1) await under.cache.run(soon(), 'push', [head], [id, 40, STRIDE, 0]);
+      const page = await all(of);
+      if (page.state === 'absent') throw new Error('the timeline is absent');
+      expect(page.ids).toEqual(Array.from({ length: page.ids.length }, (_, index) => 1_199 - index));
+      expect(page.floor).toBe(1_199 - page.ids.length);
+    });
+
+    it('whose ring is full gives its oldest part up', async () => {
+      const of = await inParts();
+      // Parts that were emptied by clean-ups take a place each, whatever the cap says.
+      for (let id = 100; id < 700; id += 1) {
+        await push(of, postIdFrom(id), roomy());
+        if (id % 25 !== 0) await roomy().removeEntries(soon(), { ...of, postIds: ids(id) });
+      }
+      for (let id = 700; id < 1_000; id += 1) {
+        await push(of, postIdFrom(id), roomy());
+        if (id % 10 < 8 && id < 960) await roomy().removeEntries(soon(), { ...of, postIds: ids(id - 15) });
+      }
+      const page = await all(of);
+      if (page.state === 'absent') throw new Error('the timeline is absent');
+      const left = [
+        ...evens,
+        ...Array.from({ length: 900 }, (_, index) => 100 + index).filter(
+          (id) => (id >= 700 || id % 25 === 0) && !((id + 15) % 10 < 8 && id + 15 >= 700 && id + 15 < 960),
+        ),
+      ];
+      expect(page.ids).toEqual(newestFirst(left).filter((id) => id > page.floor));
+    });
+  });
+
   it('stays compact at a cap of 800, after thousands of pushes and trims', async () => {
     const of = await resident();
-    const key = under.keys.timeline(of.tenant, of.viewer);
     const large = under.timelines({});
     const first = 1_009_651_914_519_000;
     for (let from = 0; from < 5_000; from += 100) {
       await Promise.all(Array.from({ length: 100 }, (_, index) => push(of, postIdFrom(first + from + index), large)));
     }
-    expect(await under.raw.object('ENCODING', key)).toBe('listpack');
+    for (const key of [under.keys.timeline(of.tenant, of.viewer), ...under.keys.timelineRing(of.tenant, of.viewer)])
+      expect([null, 'listpack']).toContain(await under.raw.object('ENCODING', key));
     const { floor, ids: kept } = await held(of);
     expect(kept.length).toBeGreaterThanOrEqual(800);
-    expect(kept.length).toBeLessThanOrEqual(864);
+    // What came in the same moment as a cut is on top.
+    expect(kept.length).toBeLessThanOrEqual(800 + 100 + 100);
     expect(kept).toEqual(Array.from({ length: kept.length }, (_, index) => first + 4_999 - index));
     expect(floor).toBe((kept.at(-1) as number) - 1);
   });
