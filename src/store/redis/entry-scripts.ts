@@ -6,7 +6,7 @@
  * the newest ID trimmed meanwhile. No key: ABSENT. State and entries are one key, so they are evicted together.
  *
  * A timeline that is pushed to is several such sets, its parts, since the price of an insert is the length of the list that it looks through for a duplicate: 800 entries cost three times what
- * 100 do. The head is the key of the timeline; an older part is what a head once was, renamed. `r<n>:<lowest>`: READY, and goes on in part n of the ring; every entry of this part is above its floor,
+ * 100 do. The head is the key of the timeline; an older part is what a head once held. `r<n>:<lowest>`: READY, and goes on in part n of the ring; every entry of this part is above its floor,
  * every entry of the older ones at or below it. So each part is complete above its own floor, and where the next one was lost the timeline is complete above that of the part before: an eviction costs
  * what was evicted. `lowest` is the floor of the oldest part, or below it. Only a head is ever BUILDING. The name of a part comes round again after as many cuts as the ring has places; a link that
  * leads to a floor that is not lower than one's own leads nowhere.
@@ -162,20 +162,19 @@ return out
 `;
 
 /**
- * KEYS: one timeline, its ring. ARGV: entries of a part, entries that a head keeps, cap. Makes an older part of a full head, by renaming it: no entry is copied but the newest ones, which stay, so that
- * the newest page is in the head, and posts that overtook one another still find their place there. Then trims. Answers 1 where it cut, 0 where there was nothing to cut.
+ * KEYS: one timeline, its ring. ARGV: entries of a part, entries that a head keeps, cap. Makes an older part of a full head, as a copy of the whole, which is cheap,
+ * of which each then loses what the other keeps. The newest entries stay, so that the newest page is in the head, and posts that overtook one another still find their place there. Then trims. Answers 1 where it cut, 0 where there was nothing to cut.
  */
 export const CUT = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${END_WITH}${TRIM}
 local size, keep, cap = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local head = part(KEYS[1])
-if not head or not isReady(head.member) then return 0 end
 local entries = redis.call('ZCARD', KEYS[1]) - 1
-if entries < size + keep then return 0 end
+local head = entries >= size + keep and part(KEYS[1])
+if not head or not isReady(head.member) then return 0 end
 local link = linkOf(head.member)
 local new = link and link % (#KEYS - 1) + 1 or 1
 local name = KEYS[new + 1]
--- The place is the oldest part's where the ring is full: it goes.
 local parts = chain(2)
+-- The place is the oldest part's where the ring is full: it goes.
 for i = 2, #parts do
   if parts[i].key == name then
     endWith(parts, i - 1)
@@ -184,19 +183,13 @@ for i = 2, #parts do
 end
 -- A head that a rebuild left is cut as a whole; else the part gets its size, whatever came since it was full.
 local stay = entries >= 2 * (size + keep) and keep or entries - size
-local newest = redis.call('ZRANGE', KEYS[1], 0, stay - 1, 'WITHSCORES')
-local boundary = redis.call('ZRANGE', KEYS[1], stay, stay)[1]
-local life = redis.call('PTTL', KEYS[1])
-redis.call('RENAME', KEYS[1], name)
+local boundary = tonumber(redis.call('ZRANGE', KEYS[1], stay, stay)[1])
+redis.call('COPY', KEYS[1], name, 'REPLACE')
 redis.call('ZREMRANGEBYRANK', name, 0, stay - 1)
-local add = {'ZADD', KEYS[1], boundary, 'r' .. new .. ':' .. string.format('%.0f', parts[#parts].floor)}
-for i = 1, #newest, 2 do
-  add[#add + 1] = '-' .. newest[i]
-  add[#add + 1] = newest[i]
-end
-redis.call(unpack(add))
-if life > 0 then redis.call('PEXPIRE', KEYS[1], life) end
-trim(chain(2), cap)
+redis.call('ZREMRANGEBYRANK', KEYS[1], stay, entries - 1)
+table.insert(parts, 2, {key = name, member = parts[1].member, floor = parts[1].floor})
+put(parts[1], 'r' .. new .. ':' .. string.format('%.0f', parts[#parts].floor), boundary)
+trim(parts, cap)
 return 1
 `;
 

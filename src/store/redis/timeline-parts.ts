@@ -45,7 +45,7 @@ export async function askParts<Reply>(
   ask: (withRing: boolean) => Promise<Reply>,
   entriesOf: (reply: Reply) => unknown,
 ): Promise<{ readonly reply: Reply; readonly page: TimelinePage | 'corrupt' }> {
-  const beyondHead = direction === 'older' && (count > fullFrom(sizes) || position < POST_ID_MAX);
+  const beyondHead = direction === 'older' && (count > sizes.keep || position < POST_ID_MAX);
   for (const withRing of beyondHead ? [true] : [false, true]) {
     const reply = await ask(withRing);
     const page = pageIn(entriesOf(reply));
