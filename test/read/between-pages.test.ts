@@ -5,7 +5,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { composePostId } from '../../src/timeline/ids.ts';
 import { type Cached, openCached } from '../harness/cached.ts';
-import { eventually } from '../harness/eventually.ts';
 import type { Cast } from '../harness/play.ts';
 import { storeClass, storeFollows, storePosts } from '../harness/rows.ts';
 import { startTestService, type TestService, type TestTenant } from '../harness/service.ts';
@@ -132,17 +131,4 @@ it('a block in the middle of a walk empties the page that was to come, which is 
   });
   expect([newCount, newestPostId]).toEqual([0, '']);
   expect((await homePages(tenant, 'rita', 3)(first.headToken)).ids).toEqual([]);
-});
-
-it('a floor that rose above a token leaves no gap below it', async () => {
-  await cast.play('rita follows ada; ada posts 16 times as a');
-  await service.settle();
-  const first = await homePages(tenant, 'rita', 5)('');
-  await cast.play('ada posts 30 times as b');
-  await service.settle();
-  await eventually(async () => expect(await cached.entries('rita')).not.toContain(cast.post('a11').postId));
-  const read = homePages(tenant, 'rita', 5);
-  const rest = await walkOlder((token) => read(token || first.nextPageToken), { pageSize: 5 });
-  expect([...first.ids, ...rest.ids]).toEqual(Array.from({ length: 16 }, (_, at) => cast.post(`a${16 - at}`).postId));
-  expect((await walkNewer(first.headToken, read, { pageSize: 5 })).ids).toHaveLength(30);
 });

@@ -3,13 +3,14 @@
  * then show; whatever comes late, is deleted, trimmed or lost between two pages.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Completeness } from '../../src/gen/tributary/v1/author_pb.ts';
 import { composePostId, postIdMs } from '../../src/timeline/ids.ts';
 import { type Cached, openCached } from '../harness/cached.ts';
 import { eventually } from '../harness/eventually.ts';
 import { type Cast, labels } from '../harness/play.ts';
 import { storeClass, storeFollows, storePosts } from '../harness/rows.ts';
-import { postIdOf, startTestService, type TestService, type TestTenant } from '../harness/service.ts';
-import { homePages, walkNewer, walkOlder, wholeHome } from '../harness/walk.ts';
+import { postIdOf, startTestService, type TestService, type TestTenant, userId } from '../harness/service.ts';
+import { authorPages, homePages, walkNewer, walkOlder, wholeHome } from '../harness/walk.ts';
 
 const PAGE_SIZES = [1, 5, 20, 100];
 const CAP = 20;
@@ -97,6 +98,53 @@ describe('a walk across the floors', () => {
   });
 });
 
+describe('posts of one millisecond on both sides of a floor', () => {
+  it.each([1, 5, 20])('come once each, in strict order, down and up by %i', async (pageSize) => {
+    await follow();
+    const { headToken } = await home(1);
+    const first = composePostId({ ms: service.clock.nowMs() - HOUR_MS, generator: 100, sequence: 0 });
+    const ids = Array.from({ length: 48 }, (_, at) => first + at);
+    for (const [at, author] of ['ada', 'ben'].entries())
+      await store(
+        author,
+        ids.filter((_, index) => index % 2 === at),
+      );
+    await cached.evictAll();
+    const expected = [...ids].reverse().map(String);
+    expect((await older(pageSize)).ids).toEqual(expected);
+    expect(await cached.entries('rita')).toHaveLength(CAP);
+    expect((await newer(headToken, pageSize)).ids).toEqual(ids.map(String));
+  });
+});
+
+describe('posts that are imported with old dates', () => {
+  it('are where they belong on timelines and lists that are there: above the floor, on it and below', async () => {
+    await follow();
+    const fromMs = service.clock.nowMs() - 2 * HOUR_MS;
+    for (const author of ['ben', 'ada'])
+      await store(author, series(40, { fromMs, everyMs: MINUTE_MS, generator: author === 'ada' ? 100 : 101 }));
+    const { headToken } = await home(5);
+    const before = await oracleHome();
+    const imported = await service.service.importPosts(
+      tenant.call(),
+      ['ada', 'ben'].flatMap((author) =>
+        [0, 1, 5, 19, 20, 21, 30, 39, 40, 45].map((minutes) => ({
+          author: userId(author),
+          text: `${minutes} minutes`,
+          publishedAtMs: fromMs + minutes * MINUTE_MS - 1,
+        })),
+      ),
+    );
+    await service.settle();
+    const after = await oracleHome();
+    expect(after).toHaveLength(before.length + imported.length);
+    await eventually(async () => expect((await older(7)).ids).toEqual(after));
+    for (const pageSize of [20, 100]) expect((await older(pageSize)).ids).toEqual(after);
+    // To whoever polls, new is what is newer than what they had seen, or as little older as a newer page looks back.
+    expect((await newer(headToken, 5)).ids).toEqual(ascending(imported.map(String)).slice(-6));
+  });
+});
+
 describe('what was missed since a token of hours ago', () => {
   it('is counted, and comes oldest first without a hole, by every page size; then there is nothing more', async () => {
     const { token, ids } = await missed();
@@ -161,6 +209,25 @@ describe('what was missed since a token of hours ago', () => {
     expect(ascending(walk.ids)).toEqual(ascending([...ids, ...late].filter((id) => !deleted.includes(id))));
     expect(late).toHaveLength(32);
     expect((await newer(walk.headToken, 7)).ids).toEqual([]);
+  });
+
+  it('is all found, and the walk ends, where it lies between hundreds that are hidden and came in the same moments', async () => {
+    await storeFollows(service.database, tenant.id, [
+      ['rita', 'ada'],
+      ['rita', 'ben'],
+    ]);
+    await cast.play('rita mutes ada');
+    const { headToken } = await home(1);
+    const fromMs = service.clock.nowMs() - HOUR_MS;
+    await store('ada', series(2_400, { fromMs, everyMs: 10, generator: 100 }));
+    const bens = await store('ben', series(6, { fromMs: fromMs + 5, everyMs: 4_800, generator: 101 }));
+    await cached.evictAll();
+    // So many lie above the oldest of them that the head may stop before it, and then says so.
+    const { newCount, newestPostId, completeness } = await head(headToken);
+    expect(newestPostId).toBe(bens.at(-1));
+    if (completeness !== Completeness.PARTIAL) expect(newCount).toBe(bens.length);
+    expect(newCount).toBeLessThanOrEqual(bens.length);
+    for (const pageSize of [1, 2, 20]) expect((await newer(headToken, pageSize)).ids).toEqual(bens);
   });
 
   it.each(['deleted', 'hidden', 'lost', 'evicted with everything else'])(
@@ -250,7 +317,6 @@ describe('the number of new entries', () => {
 
 describe('a page of which the newest are all hidden', () => {
   it.each([
-    { what: 'by a muted author who is pushed', pageSize: 20, hidden: 60, visible: 40, fanoutClass: 'push' },
     { what: 'by a muted author who is pulled', pageSize: 20, hidden: 60, visible: 40, fanoutClass: 'pull' },
     { what: 'to the last of a hundred, pushed', pageSize: 100, hidden: 100, visible: 1, fanoutClass: 'push' },
     { what: 'to the last of a hundred, pulled', pageSize: 100, hidden: 100, visible: 1, fanoutClass: 'pull' },
@@ -269,6 +335,8 @@ describe('a page of which the newest are all hidden', () => {
     expect(page.nextPageToken === '').toBe(visible <= pageSize);
     expect((await older(pageSize)).ids).toEqual([...bens].reverse());
     expect((await head('')).newCount).toBe(visible);
+    const list = authorPages(tenant, 'rita', 'ada', pageSize);
+    expect((await walkOlder(list, { pageSize })).ids).toEqual([]);
   });
 });
 
