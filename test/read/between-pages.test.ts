@@ -5,21 +5,25 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { composePostId } from '../../src/timeline/ids.ts';
 import { type Cached, openCached } from '../harness/cached.ts';
+import { eventually } from '../harness/eventually.ts';
+import { createHeldEvents, type HeldEvents } from '../harness/held-events.ts';
 import type { Cast } from '../harness/play.ts';
 import { storeClass, storeFollows, storePosts } from '../harness/rows.ts';
 import { startTestService, type TestService, type TestTenant } from '../harness/service.ts';
-import { authorPages, homePages, type ReadPage, walkNewer, walkOlder } from '../harness/walk.ts';
+import { authorPages, homePages, type ReadPage, walkNewer, walkOlder, wholeHome } from '../harness/walk.ts';
 
 const HOUR_MS = 3_600_000;
 const MINUTE_MS = 60_000;
 const EACH = 10;
 
 let service: TestService;
+let events: HeldEvents;
 let tenant: TestTenant;
 let cast: Cast;
 let cached: Cached;
 beforeAll(async () => {
   service = await startTestService({ env: { TIMELINE_CAP: '16', TIMELINE_TRIM_STRIDE: '4' } });
+  events = await createHeldEvents(service.database);
 });
 afterAll(() => service.stop());
 beforeEach(async () => {
@@ -27,7 +31,10 @@ beforeEach(async () => {
   cast = tenant.cast();
   cached = openCached(tenant.id);
 });
-afterEach(() => cached.close());
+afterEach(async () => {
+  cached.close();
+  await events.release();
+});
 
 interface Change {
   readonly script: string;
@@ -70,6 +77,9 @@ async function scene(fanoutClass: 'push' | 'pull'): Promise<string> {
   });
   await storePosts(service.database, tenant.id, posts);
   await cached.evictAll();
+  // An instance may take its time to look at a list anew.
+  const { home } = await tenant.oracle('rita');
+  await eventually(async () => expect(await wholeHome(tenant, 'rita')).toEqual(home));
   return headToken;
 }
 
@@ -102,12 +112,15 @@ describe.each(['push', 'pull'] as const)('of authors of class %s', (fanoutClass)
       }
     }
 
+    // What holds with the answer to a change holds by that call alone.
+    await events.hold();
     await cast.play(change.script);
     await expectTheRest();
     service.clock.advance(change.waitMs ?? 0);
     try {
       await cast.play(change.undo);
       await expectTheRest();
+      await events.release();
       await service.settle();
       await cached.evictAll();
       await expectTheRest();
