@@ -11,6 +11,9 @@ const DIGITS_MAX = 16;
 /** Eight digits are as many as fit in whole numbers of 32 bits, for which dividing is fast. */
 const HALF_OF_DIGITS = 1e8;
 const ASCII_MAX = 127;
+/** A byte holds seven bits of a number; the eighth says that more follow. */
+const SEVEN_BITS = 128;
+const INT32_MAX = 2 ** 31 - 1;
 
 export class BackwardWriter {
   private buffer: Buffer;
@@ -29,16 +32,27 @@ export class BackwardWriter {
 
   /** A whole number from 0 to 2^53−1: a value, a length or a tag. */
   number(value: number): void {
-    if (!(value >= 0 && value <= Number.MAX_SAFE_INTEGER)) throw new RangeError(`cannot be written: ${value}`);
+    if (!(Number.isSafeInteger(value) && value >= 0)) throw new RangeError(`cannot be written: ${value}`);
     this.reserve(NUMBER_BYTES_MAX);
-    let size = 1;
-    for (let rest = value; rest >= 128; rest = Math.floor(rest / 128)) size += 1;
-    this.at -= size;
     const { buffer } = this;
+    // Nearly all tags, and most lengths and values.
+    if (value < SEVEN_BITS) {
+      this.at -= 1;
+      buffer[this.at] = value;
+      return;
+    }
+    let size = 2;
+    for (let bound = SEVEN_BITS * SEVEN_BITS; value >= bound; bound *= SEVEN_BITS) size += 1;
+    this.at -= size;
     let position = this.at;
     let rest = value;
-    for (; rest >= 128; rest = Math.floor(rest / 128)) {
-      buffer[position] = (rest % 128) | 128;
+    for (; rest > INT32_MAX; rest = Math.floor(rest / SEVEN_BITS)) {
+      buffer[position] = (rest % SEVEN_BITS) | SEVEN_BITS;
+      position += 1;
+    }
+    // Shifting is several times as fast as dividing.
+    for (rest |= 0; rest >= SEVEN_BITS; rest >>= 7) {
+      buffer[position] = (rest & (SEVEN_BITS - 1)) | SEVEN_BITS;
       position += 1;
     }
     buffer[position] = rest;
