@@ -14,13 +14,14 @@ import { copyKeys, viewerAt } from './crowd.ts';
 
 export const TENANT = 'bench' as TenantId;
 export const API_KEY = `tk_${'r'.repeat(43)}`;
-/** A prime, so that the followees of a viewer are all different. */
-export const KINDS = 1_009;
+/** Primes, so that the followees of a viewer are all different; the smaller one to try it out. */
+const KINDS = { usual: 1_009, small: 211 } as const;
+const USUAL_FROM_VIEWERS = 10_000;
 /** Everybody follows them: one is pulled, the other pushed. */
 export const PULLED = 'pulled' as UserId;
 export const PUSHED_TO_ALL = 'pushed' as UserId;
 export const FOLLOWEES = 50;
-const POSTS = 50_000;
+const POSTS_PER_AUTHOR = 50;
 /** Every so many posts is one of the pulled author's. */
 const PULLED_EACH = 97;
 const MUTING_EACH = 10;
@@ -32,11 +33,22 @@ const FIRST_POST = composePostId({ ms: ID_EPOCH_MS + 6 * 365 * 86_400_000, gener
 /** Between two posts, in IDs: some seconds. */
 const ID_STEP = 9_000_017;
 
+export interface Network {
+  readonly viewers: number;
+  /** Kinds of viewers, and authors. */
+  readonly kinds: number;
+}
+
+export function networkOf(viewers: number): Network {
+  return { viewers, kinds: viewers < USUAL_FROM_VIEWERS ? KINDS.small : KINDS.usual };
+}
+
 const AUTHOR = (number: string): string => `'a' || lpad((${number})::text, 6, '0')`;
 /** The followee number k of viewer i. */
-const FOLLOWEE = (viewer: string, k: string): string => AUTHOR(`(${viewer} * 31 + ${k} * 41) % ${KINDS}`);
+const followeeOf = (viewer: string, k: string, kinds: number): string =>
+  AUTHOR(`(${viewer} * 31 + ${k} * 41) % ${kinds}`);
 
-export async function seedNetwork(client: pg.Client, signal: AbortSignal, viewers: number): Promise<void> {
+export async function seedNetwork(client: pg.Client, signal: AbortSignal, { viewers, kinds }: Network): Promise<void> {
   await client.query('SET synchronous_commit = off');
   await client.query('INSERT INTO tenants (tenant_id) VALUES ($1)', [TENANT]);
   await client.query(`INSERT INTO api_keys (key_hash, tenant_id, role) VALUES ($1, $2, 'service')`, [
@@ -47,15 +59,15 @@ export async function seedNetwork(client: pg.Client, signal: AbortSignal, viewer
     `INSERT INTO authors (tenant_id, author_id, display_name, avatar_address, bio, profile_version, follower_count, fanout_class, class_epoch)
     SELECT $1, author, 'Name of ' || author, 'sha256:' || md5(author) || md5(author || 'x'), 'Writes about this and that, mostly in the evening.', 1,
       CASE author WHEN $2 THEN ${COUNT_OF_PULLED} ELSE $4::int END, CASE author WHEN $2 THEN 'pull' ELSE 'push' END, CASE author WHEN $2 THEN 1 ELSE 0 END
-    FROM (SELECT ${AUTHOR('i')} AS author FROM generate_series(0, ${KINDS - 1}) i UNION ALL VALUES ($2::text), ($3::text)) a`,
+    FROM (SELECT ${AUTHOR('i')} AS author FROM generate_series(0, ${kinds - 1}) i UNION ALL VALUES ($2::text), ($3::text)) a`,
     [TENANT, PULLED, PUSHED_TO_ALL, viewers],
   );
   await client.query(
     `WITH made AS (
       INSERT INTO posts (tenant_id, author_id, post_id, text, visibility)
-      SELECT $1, CASE WHEN n % ${PULLED_EACH} = 0 THEN $2 ELSE ${AUTHOR(`(n::bigint * 7919 % 100003) % ${KINDS}`)} END, ${FIRST_POST} + n::bigint * ${ID_STEP},
+      SELECT $1, CASE WHEN n % ${PULLED_EACH} = 0 THEN $2 ELSE ${AUTHOR(`(n::bigint * 7919 % 100003) % ${kinds}`)} END, ${FIRST_POST} + n::bigint * ${ID_STEP},
         left('Post number ' || n || '. ' || repeat('It says what its author had in mind at that moment. ', 4), 60 + n % 120), 'public'
-      FROM generate_series(0, ${POSTS - 1}) n RETURNING post_id, author_id
+      FROM generate_series(0, ${POSTS_PER_AUTHOR * kinds - 1}) n RETURNING post_id, author_id
     )
     INSERT INTO post_stats (tenant_id, post_id, author_id, reposts, replies) SELECT $1, post_id, author_id, post_id % 7, post_id % 3 FROM made`,
     [TENANT, PULLED],
@@ -67,13 +79,13 @@ export async function seedNetwork(client: pg.Client, signal: AbortSignal, viewer
     await client.query(
       `INSERT INTO follows (tenant_id, follower_id, followee_id)
       SELECT $1, ${VIEWER}, followee FROM generate_series($2::int, $3::int) i, LATERAL (
-        SELECT ${FOLLOWEE('i', 'k')} AS followee FROM generate_series(0, ${FOLLOWEES - 1}) k UNION ALL VALUES ('${PULLED}'), ('${PUSHED_TO_ALL}')
+        SELECT ${followeeOf('i', 'k', kinds)} AS followee FROM generate_series(0, ${FOLLOWEES - 1}) k UNION ALL VALUES ('${PULLED}'), ('${PUSHED_TO_ALL}')
       ) f`,
       range,
     );
     await client.query(
-      `INSERT INTO mutes (tenant_id, muter_id, muted_id) SELECT $1, ${VIEWER}, ${FOLLOWEE('i', '3')} FROM generate_series($2::int, $3::int) i
-      WHERE i % ${KINDS} % ${MUTING_EACH} = 0`,
+      `INSERT INTO mutes (tenant_id, muter_id, muted_id) SELECT $1, ${VIEWER}, ${followeeOf('i', '3', kinds)} FROM generate_series($2::int, $3::int) i
+      WHERE i % ${kinds} % ${MUTING_EACH} = 0`,
       range,
     );
   }
@@ -98,7 +110,7 @@ async function dropIndexes(client: pg.Client, table: string): Promise<() => Prom
 const VIEWER = `'v' || lpad(i::text, 9, '0')`;
 
 /** Gives every viewer what one of their kind, who was read through the service, has in the cache. */
-export function copyKinds(signal: AbortSignal, redis: Redis, keys: Keys, viewers: number): Promise<void> {
+export function copyKinds(signal: AbortSignal, redis: Redis, keys: Keys, { viewers, kinds }: Network): Promise<void> {
   const kindsOfKey = [keys.timeline, keys.relations, keys.pulledAuthors];
   const keyOf = (kind: number, viewer: number): string => {
     const name = kindsOfKey[kind];
@@ -107,8 +119,8 @@ export function copyKinds(signal: AbortSignal, redis: Redis, keys: Keys, viewers
   };
   const each = kindsOfKey.length;
   return copyKeys(signal, redis, {
-    count: (viewers - KINDS) * each,
-    from: (index) => keyOf(index % each, (KINDS + Math.floor(index / each)) % KINDS),
-    to: (index) => keyOf(index % each, KINDS + Math.floor(index / each)),
+    count: (viewers - kinds) * each,
+    from: (index) => keyOf(index % each, Math.floor(index / each) % kinds),
+    to: (index) => keyOf(index % each, kinds + Math.floor(index / each)),
   });
 }
