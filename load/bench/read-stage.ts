@@ -43,10 +43,12 @@ export function networkOf(viewers: number): Network {
   return { viewers, kinds: viewers < USUAL_FROM_VIEWERS ? KINDS.small : KINDS.usual };
 }
 
-const AUTHOR = (number: string): string => `'a' || lpad((${number})::text, 6, '0')`;
+/** As `viewerAt`, of i. */
+const VIEWER_SQL = `'v' || lpad(i::text, 9, '0')`;
+const authorSql = (number: string): string => `'a' || lpad((${number})::text, 6, '0')`;
 /** The followee number k of viewer i. */
-const followeeOf = (viewer: string, k: string, kinds: number): string =>
-  AUTHOR(`(${viewer} * 31 + ${k} * 41) % ${kinds}`);
+const followeeSql = (viewer: string, k: string, kinds: number): string =>
+  authorSql(`(${viewer} * 31 + ${k} * 41) % ${kinds}`);
 
 export async function seedNetwork(client: pg.Client, signal: AbortSignal, { viewers, kinds }: Network): Promise<void> {
   await client.query('SET synchronous_commit = off');
@@ -59,13 +61,13 @@ export async function seedNetwork(client: pg.Client, signal: AbortSignal, { view
     `INSERT INTO authors (tenant_id, author_id, display_name, avatar_address, bio, profile_version, follower_count, fanout_class, class_epoch)
     SELECT $1, author, 'Name of ' || author, 'sha256:' || md5(author) || md5(author || 'x'), 'Writes about this and that, mostly in the evening.', 1,
       CASE author WHEN $2 THEN ${COUNT_OF_PULLED} ELSE $4::int END, CASE author WHEN $2 THEN 'pull' ELSE 'push' END, CASE author WHEN $2 THEN 1 ELSE 0 END
-    FROM (SELECT ${AUTHOR('i')} AS author FROM generate_series(0, ${kinds - 1}) i UNION ALL VALUES ($2::text), ($3::text)) a`,
+    FROM (SELECT ${authorSql('i')} AS author FROM generate_series(0, ${kinds - 1}) i UNION ALL VALUES ($2::text), ($3::text)) a`,
     [TENANT, PULLED, PUSHED_TO_ALL, viewers],
   );
   await client.query(
     `WITH made AS (
       INSERT INTO posts (tenant_id, author_id, post_id, text, visibility)
-      SELECT $1, CASE WHEN n % ${PULLED_EACH} = 0 THEN $2 ELSE ${AUTHOR(`(n::bigint * 7919 % 100003) % ${kinds}`)} END, ${FIRST_POST} + n::bigint * ${ID_STEP},
+      SELECT $1, CASE WHEN n % ${PULLED_EACH} = 0 THEN $2 ELSE ${authorSql(`(n::bigint * 7919 % 100003) % ${kinds}`)} END, ${FIRST_POST} + n::bigint * ${ID_STEP},
         left('Post number ' || n || '. ' || repeat('It says what its author had in mind at that moment. ', 4), 60 + n % 120), 'public'
       FROM generate_series(0, ${POSTS_PER_AUTHOR * kinds - 1}) n RETURNING post_id, author_id
     )
@@ -78,13 +80,13 @@ export async function seedNetwork(client: pg.Client, signal: AbortSignal, { view
     const range = [TENANT, from, Math.min(from + VIEWERS_AT_ONCE, viewers) - 1];
     await client.query(
       `INSERT INTO follows (tenant_id, follower_id, followee_id)
-      SELECT $1, ${VIEWER}, followee FROM generate_series($2::int, $3::int) i, LATERAL (
-        SELECT ${followeeOf('i', 'k', kinds)} AS followee FROM generate_series(0, ${FOLLOWEES - 1}) k UNION ALL VALUES ('${PULLED}'), ('${PUSHED_TO_ALL}')
+      SELECT $1, ${VIEWER_SQL}, followee FROM generate_series($2::int, $3::int) i, LATERAL (
+        SELECT ${followeeSql('i', 'k', kinds)} AS followee FROM generate_series(0, ${FOLLOWEES - 1}) k UNION ALL VALUES ('${PULLED}'), ('${PUSHED_TO_ALL}')
       ) f`,
       range,
     );
     await client.query(
-      `INSERT INTO mutes (tenant_id, muter_id, muted_id) SELECT $1, ${VIEWER}, ${followeeOf('i', '3', kinds)} FROM generate_series($2::int, $3::int) i
+      `INSERT INTO mutes (tenant_id, muter_id, muted_id) SELECT $1, ${VIEWER_SQL}, ${followeeSql('i', '3', kinds)} FROM generate_series($2::int, $3::int) i
       WHERE i % ${kinds} % ${MUTING_EACH} = 0`,
       range,
     );
@@ -106,8 +108,6 @@ async function dropIndexes(client: pg.Client, table: string): Promise<() => Prom
     for (const { definition } of rows) await client.query(definition);
   };
 }
-
-const VIEWER = `'v' || lpad(i::text, 9, '0')`;
 
 /** Gives every viewer what one of their kind, who was read through the service, has in the cache. */
 export function copyKinds(signal: AbortSignal, redis: Redis, keys: Keys, { viewers, kinds }: Network): Promise<void> {

@@ -4,9 +4,6 @@
  *
  * Invariant: every contender runs in a process of its own, callers in another; the pages of all are compared before anything is measured.
  */
-import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
-import path from 'node:path';
 import { fromBinary, fromJsonString, toJsonString } from '@bufbuild/protobuf';
 import { Redis } from 'ioredis';
 import pg from 'pg';
@@ -16,31 +13,13 @@ import {
 } from '../../src/gen/tributary/v1/timeline_service_pb.ts';
 import { pause } from '../../src/runtime.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
-import { PUBLISH, publishValues } from '../../src/store/postgres/publish.ts';
 import { createKeys, type Keys } from '../../src/store/redis/keys.ts';
-import { composePostId, ID_EPOCH_MS, postIdFrom } from '../../src/timeline/ids.ts';
-import { type Bench, type BenchOptions, benchConfig, benchEnvironment, PATIENT, PUSHED, withServers } from './bench.ts';
-import {
-  type Caller,
-  connectGrpc,
-  connectJson,
-  createZipf,
-  IN_FLIGHT,
-  PAGE_SIZE,
-  pacedLatencies,
-  percentile,
-} from './read-load.ts';
-import type { CpuReport, Ready, ServerKind } from './read-server.ts';
-import {
-  API_KEY,
-  copyKinds,
-  FOLLOWEES,
-  type Network,
-  networkOf,
-  PUSHED_TO_ALL,
-  seedNetwork,
-  TENANT,
-} from './read-stage.ts';
+import { type Bench, benchConfig, benchEnvironment, PATIENT, PUSHED, withServers } from './bench.ts';
+import { type Child, startChild } from './read-child.ts';
+import { measureFanouts, PACED_PART, PACED_PHASES } from './read-fanouts.ts';
+import { type Caller, connectGrpc, connectJson, createZipf, IN_FLIGHT, PAGE_SIZE } from './read-load.ts';
+import type { ServerKind } from './read-server.ts';
+import { API_KEY, copyKinds, FOLLOWEES, type Network, networkOf, seedNetwork } from './read-stage.ts';
 import { type Contender, type Measured, median, ratePerSecond, runRounds } from './rounds.ts';
 
 const VIEWERS = 50_000;
@@ -56,17 +35,6 @@ const COMPARED = 25;
 const WARMERS = 16;
 const WARM_TRIES_MAX = 10;
 const WARM_PAUSE_MS = 50;
-/** Reads of each phase with and without fan-outs, and the part of what the service can do that they ask of it: latency at the limit says how long the queue is, not who waits for whom. */
-const PACED_PART = 0.25;
-const PACED_PHASES = 5;
-const PACED_SECONDS_MAX = 4;
-const PACED_READS_MIN = 10;
-const ANSWER_MS = 60_000;
-const LOOK_EVERY_MS = 20;
-const FANOUT_MAX_MS = 300_000;
-/** Beyond all posts that there are. */
-const PUBLISHED_FROM = composePostId({ ms: ID_EPOCH_MS + 6.5 * 365 * 86_400_000, generator: 0, sequence: 0 });
-const ID_STEP = 1_000_003;
 /** Nobody gives up in a run that measures how fast. */
 const UNHURRIED = { READ_DEADLINE_DEFAULT_MS: '30000', READ_DEADLINE_MAX_MS: '30000' };
 
@@ -172,7 +140,7 @@ export const bench: Bench = {
             },
             conditions: [
               `newest pages of ${PAGE_SIZE} entries, ${page.length} bytes for one in the middle; ${size.toLocaleString('en-US')} resident viewers by Zipf's law, ${FOLLOWEES} authors followed by each, one of them pulled, one viewer in ten with a mute;`,
-              `${IN_FLIGHT} calls in flight over one connection (Connect: ${IN_FLIGHT}); each server in a process of its own, callers in another; log level warn;`,
+              `${IN_FLIGHT} calls in flight over one connection (Connect: ${IN_FLIGHT}); each server in a process of its own, callers in another, fan-outs in one more; log level warn;`,
               `${rounds} rounds of ${roundMs / 1_000} s each in turns after ${WARM_UPS} warm-ups; p99 at ${PACED_PART} of the rate measured before, ${PACED_PHASES} phases each in turns, from the moment a call was due.`,
             ],
           };
@@ -256,134 +224,5 @@ async function comparePages(
       const shown = shownBy(page);
       if (shown !== expected) throw new Error(`${name} shows viewer ${viewer} another page: ${shown}, not ${expected}`);
     }
-  }
-}
-
-interface Felt {
-  readonly idleMs: number;
-  readonly busyMs: number;
-  readonly fanouts: number;
-}
-
-/** p99 of paced reads, by turns with nothing else going on and while the pushed author's posts are delivered to all, one after the other. */
-async function measureFanouts(parts: {
-  readonly options: BenchOptions;
-  readonly client: pg.Client;
-  readonly ours: Caller;
-  readonly size: number;
-  readonly perSecond: number;
-}): Promise<Felt> {
-  const { options, client, ours, perSecond } = parts;
-  const { signal, report } = options;
-  const nextViewer = createZipf(parts.size, 2);
-  const seconds = Math.min(PACED_SECONDS_MAX, 2 * (options.roundMs / 1_000));
-  const count = Math.max(PACED_READS_MIN, Math.floor(perSecond * seconds));
-  const p99Ms = async (): Promise<number> => {
-    const latencies = await pacedLatencies({ signal, perSecond, count, operation: () => ours.read(nextViewer()) });
-    return percentile(latencies, 0.99);
-  };
-  let published = 0;
-  const publish = async (): Promise<void> => {
-    published += 1;
-    await publishToAll(client, published);
-  };
-  let fanouts = 0;
-  const busy = async (): Promise<number> => {
-    let over = false;
-    await publish();
-    const pushing = (async () => {
-      for (;;) {
-        await untilDelivered(client, signal);
-        fanouts += 1;
-        if (over) return;
-        await publish();
-      }
-    })();
-    pushing.catch(() => undefined);
-    try {
-      return await p99Ms();
-    } finally {
-      over = true;
-      await pushing;
-    }
-  };
-  const idle: number[] = [];
-  const loaded: number[] = [];
-  await p99Ms();
-  await busy();
-  fanouts = 0;
-  for (let phase = 1; phase <= PACED_PHASES; phase += 1) {
-    const [first, second] = phase % 2 === 0 ? [await p99Ms(), await busy()] : [await busy(), await p99Ms()].reverse();
-    idle.push(first as number);
-    loaded.push(second as number);
-    report(
-      `phase ${phase} of ${PACED_PHASES}: p99 ${first?.toFixed(1)} ms without, ${second?.toFixed(1)} ms during fan-outs`,
-    );
-  }
-  return { idleMs: median(idle), busyMs: median(loaded), fanouts };
-}
-
-async function publishToAll(client: pg.Client, number: number): Promise<void> {
-  const values = publishValues({
-    tenant: TENANT,
-    author: PUSHED_TO_ALL,
-    postId: postIdFrom(PUBLISHED_FROM + number * ID_STEP),
-    text: 'A post for everybody.',
-    media: [],
-    plainRepost: false,
-    visibility: 'public',
-  });
-  await client.query({ ...PUBLISH, values: [...values] });
-}
-
-async function untilDelivered(client: pg.Client, signal: AbortSignal): Promise<void> {
-  const deadline = AbortSignal.any([signal, AbortSignal.timeout(FANOUT_MAX_MS)]);
-  for (;;) {
-    const { rows } = await client.query<{ readonly open: boolean }>(
-      'SELECT EXISTS (SELECT 1 FROM fanout_jobs WHERE done_at IS NULL) AS open',
-    );
-    if (!rows[0]?.open) return;
-    await pause(deadline, LOOK_EVERY_MS);
-  }
-}
-
-interface Child extends Ready {
-  cpuMicros(): Promise<number>;
-  /** Ends it by its own stop; resolves when the process is gone. May be called again. */
-  end(): Promise<void>;
-}
-
-async function startChild(kind: ServerKind, environment: Readonly<Record<string, string>>): Promise<Child> {
-  const child: ChildProcess = fork(path.join(import.meta.dirname, 'read-server.ts'), [kind], {
-    env: { ...process.env, ...environment },
-    execArgv: [],
-    stdio: ['ignore', 2, 2, 'ipc'],
-  });
-  const exited = once(child, 'exit');
-  exited.catch(() => undefined);
-  const answer = async (): Promise<unknown> => {
-    const [message] = await Promise.race([
-      once(child, 'message', { signal: AbortSignal.timeout(ANSWER_MS) }),
-      exited.then(() => Promise.reject(new Error(`the server "${kind}" ended by itself`))),
-    ]);
-    return message;
-  };
-  const end = async (): Promise<void> => {
-    if (child.connected) child.disconnect();
-    await exited;
-  };
-  try {
-    const ports = (await answer()) as Ready;
-    return {
-      ...ports,
-      async cpuMicros() {
-        child.send('cpu');
-        return ((await answer()) as CpuReport).cpuMicros;
-      },
-      end,
-    };
-  } catch (error) {
-    await end();
-    throw error;
   }
 }
