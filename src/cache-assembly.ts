@@ -24,8 +24,8 @@ import {
   findWrittenBy,
   loadListSnapshot,
   loadNewestPushedOf,
-  loadSnapshot,
 } from './store/postgres/home-pages.ts';
+import { loadSnapshot } from './store/postgres/home-snapshot.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
 import { loadNewestOfMany, loadPulledAuthors } from './store/postgres/pulled-authors.ts';
 import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts';

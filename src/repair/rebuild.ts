@@ -5,7 +5,7 @@
  */
 import { BulkheadRejectedError, bulkhead } from 'cockatiel';
 import { type Call, type Clock, untilAborted } from '../runtime.ts';
-import type { Snapshot } from '../store/postgres/home-pages.ts';
+import type { Snapshot } from '../store/postgres/home-snapshot.ts';
 import type { EntrySets } from '../store/redis/entry-sets.ts';
 import type { TenantId } from '../timeline/ids.ts';
 

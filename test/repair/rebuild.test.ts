@@ -11,7 +11,7 @@ import {
   type RebuildReason,
 } from '../../src/repair/rebuild.ts';
 import { type Call, systemClock } from '../../src/runtime.ts';
-import type { Snapshot } from '../../src/store/postgres/home-pages.ts';
+import type { Snapshot } from '../../src/store/postgres/home-snapshot.ts';
 import { createReadHomeEntries } from '../../src/store/redis/home-entries.ts';
 import type { Timelines } from '../../src/store/redis/timelines.ts';
 import { POST_ID_MAX, type PostId, type TenantId, type UserId } from '../../src/timeline/ids.ts';
