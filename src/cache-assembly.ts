@@ -162,7 +162,7 @@ export function assembleCache(parts: {
     },
   });
 
-  const rebuilding = { clock, newToken, ...config.rebuild };
+  const rebuilding = { clock, newToken, random, ...config.rebuild };
   const rebuild = createRebuild<{ readonly viewer: UserId }>({
     ...rebuilding,
     sets: timelines,
@@ -171,7 +171,7 @@ export function assembleCache(parts: {
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'timeline', ...event }),
       joined: () => metrics.singleFlightJoined('rebuild'),
-      failed: (error) => log.warn({ err: error }, 'a timeline could not be rebuilt; the next reader tries again'),
+      failed: (error) => log.warn({ err: error }, 'a timeline could not be rebuilt; a reader tries again in a moment'),
     },
   });
   const rebuildList = createRebuild<PulledAuthor>({
@@ -182,7 +182,7 @@ export function assembleCache(parts: {
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'list', ...event }),
       joined: () => metrics.singleFlightJoined('list_rebuild'),
-      failed: (error) => log.warn({ err: error }, 'a list could not be rebuilt; the next reader tries again'),
+      failed: (error) => log.warn({ err: error }, 'a list could not be rebuilt; a reader tries again in a moment'),
     },
   });
   const entries = createFollowEntries({
@@ -278,5 +278,5 @@ export function assembleCache(parts: {
 /** What a reader makes of a rebuild: look again, wait, or do without. */
 function forReader(outcome: RebuildOutcome): 'done' | 'busy' | 'refused' {
   if (outcome === 'busy') return 'busy';
-  return outcome === 'overloaded' || outcome === 'failed' ? 'refused' : 'done';
+  return outcome === 'rebuilt' || outcome === 'ready' || outcome === 'lost' ? 'done' : 'refused';
 }

@@ -512,6 +512,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       sets: elsewhere.timelines,
       nameOf: (of) => of.viewer,
       newToken,
+      random: systemRandom,
       leaseMs: config.rebuild.leaseMs,
       concurrencyMax: config.rebuild.concurrencyMax,
       async loadSnapshot(signal, query) {
