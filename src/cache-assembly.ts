@@ -50,6 +50,8 @@ export interface CacheAssembly {
   readonly openCandidates: OpenCandidates;
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
+  /** Takes an author's entries out while the cached relation says that there is no follow; false where some may be left. */
+  readonly cleanUp: (call: Call, viewer: UserId, author: UserId) => Promise<boolean>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
   readonly loadLineages: (signal: AbortSignal) => Promise<readonly Lineage[]>;
   /** One batch of ended follows; answers whether there is probably more. */
@@ -258,6 +260,7 @@ export function assembleCache(parts: {
       }
     },
     forceRebuild: (call, viewer) => forceRebuild(call, { viewer }),
+    cleanUp: entries.cleanUp,
     afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
     loadLineages: (signal) => readLineages(cache, signal),
     cleanEnded: createCleanEnded({

@@ -181,6 +181,7 @@ describe('between the snapshot and its storing', () => {
     });
     expect(await forced(call(), { viewer: RITA })).toBe('ready');
     expect(outcomes).toEqual(['busy', 'rebuilt', 'ready']);
+    expect(await first).toBe('rebuilt');
     expect(await look()).toEqual(ready([40]));
   });
 });
