@@ -118,7 +118,7 @@ describe('a rebuild that Postgres cuts off', { timeout: 60_000 }, () => {
       // As a statement time-out ends it.
       const cut = await database.sql<{ cut: boolean }>(
         `SELECT pg_cancel_backend(pid) AS cut FROM pg_stat_activity
-         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%AS counted%'`,
+         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%first_window AS MATERIALIZED%'`,
       );
       expect(cut).toEqual([{ cut: true }]);
     });

@@ -3,9 +3,9 @@
  *
  * Two ways, each several times too slow on the other's ground. *By time*: walk the tenant's newest posts and keep those of follows: the price is the rows passed over, many where the follows are few
  * or silent. *By author*: ask the index for a few posts of each follow: the price is a descent for each, however busy they are. Few follows are read by author. Of many, a
- * small window of the newest posts tells how dense their posts are there; from that a wider window is taken, or what is missing below is read by author. Each statement goes on where the one before
- * it ended, and each sees what was committed when it began. That is as good as one moment: whatever is published, followed, backfilled or taken away in between reaches a timeline that is being
- * built, as it reaches a resident one.
+ * small window of the newest posts tells how dense their posts are there; from that, and in the same statement, the walk goes on as far as it should take, or what is missing below is read by author in a
+ * second one. Each statement sees what was committed when it began. That is as good as one moment: whatever is published, followed, backfilled or taken away in between reaches a timeline that is
+ * being built, as it reaches a resident one.
  *
  * By author is two steps, as in newest-posts.ts: the newest few of each give the line that no entry of the page lies behind; only who has more above it is asked again. "A few" is twice what each
  * would have to give; with four for everybody, 200 follows gave 800 of 801 posts, no line, and all their posts were read. Descents read the index alone (`posts_live` holds what
@@ -31,14 +31,16 @@ export interface Snapshot {
 }
 
 /**
- * Posts passed over in one statement. The first window is the largest of no more posts than there are follows, which costs a twelfth of reading those by author, and tells the density to some
- * 15 % where a tenth of the posts count; fewer follows than the smallest are read by author at once. The largest is what 5,000 follows may cost.
+ * Posts in the first window: as many as there are follows at most, which costs a twelfth of reading those by author, and tells the density to some 15 % where a tenth of the posts count. With fewer
+ * follows than the smaller there is none.
  */
-const WINDOWS = [512, 4_096, 16_384, 65_536] as const;
+const FIRST_WINDOWS = [512, 4_096] as const;
 /** Rows by time that cost as much as a descent by author. */
 const ROWS_PER_DESCENT = 12;
-/** A window that ends before enough was found was for nothing: it is taken wider than expected, and its LIMIT stops it. */
-const WINDOW_SLACK = 1.5;
+/** A walk that ends before enough was found was for nothing: it may go further than expected, and its LIMIT stops it. */
+const SLACK = 1.5;
+/** Rows of the second window: what is walked in some 80 ms. */
+const WINDOW_MAX = 100_000;
 /** Posts of each author that the first step looks at, at least. */
 const DEPTH_MIN = 4;
 
@@ -55,47 +57,65 @@ const PULLED = `(SELECT author_id FROM authors WHERE tenant_id = ${TENANT} AND f
 const OWN = `SELECT post_id FROM self_entries
   WHERE tenant_id = ${TENANT} AND viewer_id = (SELECT viewer FROM asked) AND post_id <= ${POSITION}`;
 
-/** No more than the choice of the first window needs. */
-const COUNT_FOLLOWS: Statement = {
-  name: 'home-snapshot-count',
-  text: `SELECT count(*) AS follows FROM (
-  SELECT FROM follows WHERE tenant_id = $1 AND follower_id = $2 AND ended_at IS NULL LIMIT ${WINDOWS[1]}
-) AS counted`,
-};
-
-const BY_TIME = WINDOWS.map((rows) => ({ rows, statement: byTime(rows) }));
-
-/** The rows are walked in order and not one further than needed. Where the walk found too little, its end is looked up apart: numbering every row took longer. */
-function byTime(rows: number): Statement {
-  return {
-    name: `home-snapshot-by-time-${rows}`,
-    text: `WITH ${ASKED},
-followed AS MATERIALIZED (${FOLLOWED}),
-looked AS MATERIALIZED (
-  SELECT post_id FROM (
+/** The rows are walked in order and not one further than needed. */
+function walk({ from, rows, most }: { readonly from: string; readonly rows: string; readonly most: string }): string {
+  return `SELECT post_id FROM (
     SELECT post_id, author_id, ${ELIGIBLE} AS eligible FROM posts
-    WHERE tenant_id = ${TENANT} AND post_id <= ${POSITION} ORDER BY post_id DESC LIMIT ${rows}
+    WHERE tenant_id = ${TENANT} AND post_id <= ${from} ORDER BY post_id DESC LIMIT ${rows}
   ) AS newest
   WHERE eligible AND (author_id IN (SELECT author_id FROM followed) AND author_id NOT IN ${PULLED}) IS TRUE
-  ORDER BY post_id DESC LIMIT ${MOST}
-),
-reached AS MATERIALIZED (
-  SELECT count(*) AS hits, CASE WHEN count(*) = ${MOST} THEN min(post_id) ELSE coalesce((
-    SELECT post_id FROM posts
-    WHERE tenant_id = ${TENANT} AND post_id <= ${POSITION} ORDER BY post_id DESC LIMIT 1 OFFSET ${rows - 1}
-  ), 0) END AS down_to
-  FROM looked
-)
-SELECT hits, down_to, (SELECT count(*) FROM followed) AS follows, (
-  SELECT string_agg(post_id::text, ',' ORDER BY post_id DESC) FROM (
-    SELECT post_id FROM looked
-    UNION ALL
-    (${OWN} AND post_id >= (SELECT down_to FROM reached) ORDER BY post_id DESC LIMIT ${MOST})
-  ) AS both_kinds
-) AS post_ids
-FROM reached`,
-  };
+  ORDER BY post_id DESC LIMIT ${most}`;
 }
+
+/** The last row of a walk: where it found enough, the last that it found; else it is looked up apart, which is cheaper than numbering every row. 0 where there are not so many. */
+function endOf({ from, rows, most }: { readonly from: string; readonly rows: string; readonly most: string }): string {
+  return `CASE WHEN count(*) = ${most} THEN min(post_id) ELSE coalesce((
+    SELECT post_id FROM posts WHERE tenant_id = ${TENANT} AND post_id <= ${from} ORDER BY post_id DESC LIMIT 1 OFFSET ${rows} - 1
+  ), 0) END`;
+}
+
+const FIRST = { from: POSITION, rows: '(SELECT rows FROM first_window)', most: MOST };
+const SECOND = {
+  from: '(SELECT down_to - 1 FROM first_walked)',
+  rows: '(SELECT rows FROM second_window)',
+  most: `(${MOST} - (SELECT hits FROM first_walked))`,
+};
+
+const BY_TIME: Statement = {
+  name: 'home-snapshot-by-time',
+  text: `WITH ${ASKED},
+followed AS MATERIALIZED (${FOLLOWED}),
+first_window AS MATERIALIZED (
+  SELECT count(*) AS follows,
+    CASE WHEN count(*) >= ${FIRST_WINDOWS[1]} THEN ${FIRST_WINDOWS[1]} WHEN count(*) >= ${FIRST_WINDOWS[0]} THEN ${FIRST_WINDOWS[0]} ELSE 0 END AS rows
+  FROM followed
+),
+first_walk AS MATERIALIZED (${walk(FIRST)}),
+first_walked AS MATERIALIZED (
+  SELECT count(*) AS hits, CASE WHEN ${FIRST.rows} > 0 THEN ${endOf(FIRST)} END AS down_to FROM first_walk
+),
+second_window AS MATERIALIZED (
+  SELECT CASE
+    WHEN coalesce(down_to, 0) = 0 OR hits = ${MOST} THEN 0
+    WHEN (${MOST} - hits) * rows > ${ROWS_PER_DESCENT} * follows * hits THEN 0
+    ELSE least(${WINDOW_MAX}, ceil(${SLACK} * (${MOST} - hits) * rows / greatest(hits, 1)))::int END AS rows
+  FROM first_walked, first_window
+),
+second_walk AS MATERIALIZED (${walk(SECOND)}),
+walked AS MATERIALIZED (
+  SELECT CASE WHEN ${SECOND.rows} = 0 THEN (SELECT down_to FROM first_walked) ELSE ${endOf(SECOND)} END AS down_to FROM second_walk
+)
+SELECT down_to, (
+  SELECT string_agg(post_id::text, ',' ORDER BY post_id DESC) FROM (
+    SELECT post_id FROM first_walk
+    UNION ALL
+    SELECT post_id FROM second_walk
+    UNION ALL
+    (${OWN} AND post_id >= (SELECT down_to FROM walked) ORDER BY post_id DESC LIMIT ${MOST})
+  ) AS every_kind
+) AS post_ids
+FROM walked`,
+};
 
 const BY_AUTHOR: Statement = {
   name: 'home-snapshot-by-author',
@@ -140,16 +160,13 @@ interface Found {
 }
 
 interface FoundByTime extends Found {
-  /** Posts of the viewer's follows among those walked over. */
-  readonly hits: number;
-  /** The oldest post that was walked over; 0 where there is none older. */
-  readonly down_to: number;
-  readonly follows: number;
+  /** The oldest post that was walked over; 0 where there is none older, null where nothing was walked. */
+  readonly down_to: number | null;
 }
 
 /**
  * The newest posts that belong on the viewer's timeline: none of authors who are pulled and no longer pushed, those of suspended authors included: they are hidden at read, and back at once when the author is restored.
- * Mutes and blocks play no part. At most six statements, under one signal.
+ * Mutes and blocks play no part. Two statements at most, under one signal.
  */
 export async function loadSnapshot(
   database: Database,
@@ -158,47 +175,17 @@ export async function loadSnapshot(
 ): Promise<Snapshot> {
   // One more than the cap tells whether anything lies below.
   const limit = cap + 1;
-  const found: PostId[] = [];
-  let position: number = POST_ID_MAX;
-
-  /** True where nothing is missing any more. */
-  async function walkByTime(from: number): Promise<boolean> {
-    let walked = 0;
-    let hits = 0;
-    let next = from;
-    for (;;) {
-      const window = BY_TIME[next];
-      if (!window) return false;
-      const row = await one<FoundByTime>(window.statement);
-      found.push(...idsIn(row));
-      if (found.length >= limit || row.down_to === 0) return true;
-      position = row.down_to - 1;
-      walked += window.rows;
-      hits += row.hits;
-      const expected = ((limit - found.length) * walked) / Math.max(hits, 1);
-      if (expected > ROWS_PER_DESCENT * row.follows) return false;
-      // Never a window twice: each time it was too small, the next is a larger one.
-      const fits = BY_TIME.findIndex(({ rows }, at) => at > next && rows >= WINDOW_SLACK * expected);
-      if (fits < 0) return false;
-      next = fits;
-    }
-  }
-
-  async function one<Row>(statement: Statement): Promise<Row> {
-    const values = [tenant, viewer, position, limit - found.length];
-    const [row] = await database.query<Row>(signal, statement, values);
-    if (!row) throw new Error(`${statement.name} answers one row`);
-    return row;
-  }
-
-  const [counted] = await database.query<{ readonly follows: number }>(signal, COUNT_FOLLOWS, [tenant, viewer]);
-  const first = WINDOWS.findLastIndex((rows) => rows <= (counted?.follows ?? 0));
-  if (!(first >= 0 && (await walkByTime(first)))) found.push(...idsIn(await one<Found>(BY_AUTHOR)));
-  return cutToCap(cap, found);
+  const [byTime] = await database.query<FoundByTime>(signal, BY_TIME, [tenant, viewer, POST_ID_MAX, limit]);
+  const found = idsIn(byTime);
+  const downTo = byTime?.down_to ?? null;
+  if (found.length >= limit || downTo === 0) return cutToCap(cap, found);
+  const position = downTo === null ? POST_ID_MAX : downTo - 1;
+  const [byAuthor] = await database.query<Found>(signal, BY_AUTHOR, [tenant, viewer, position, limit - found.length]);
+  return cutToCap(cap, [...found, ...idsIn(byAuthor)]);
 }
 
-function idsIn({ post_ids }: Found): readonly PostId[] {
-  return post_ids === null ? [] : post_ids.split(',').map((id) => postIdFrom(Number(id)));
+function idsIn(found: Found | undefined): readonly PostId[] {
+  return found?.post_ids == null ? [] : found.post_ids.split(',').map((id) => postIdFrom(Number(id)));
 }
 
 /** What lies beyond the cap is known to be there, and left out: the floor says so. */
