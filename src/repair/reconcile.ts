@@ -139,8 +139,9 @@ export function createReconcile(parts: ReconcileParts): (signal: AbortSignal) =>
   ): Promise<void> {
     const call: Call = { tenant: of.tenant, signal };
     if (missing.length > HOLE_MAX) {
-      await parts.forceRebuild(call, of.viewer);
-      events.driftRepaired('rebuilt');
+      const outcome = await parts.forceRebuild(call, of.viewer);
+      // Else it is absent, and its next reader rebuilds it.
+      if (outcome === 'rebuilt' || outcome === 'ready') events.driftRepaired('rebuilt');
       return;
     }
     if (missing.length > 0) {
