@@ -1,10 +1,12 @@
 /** Owns how the cache's stores and the reading through them are put together. Belongs to the composition root, beside assembly.ts. */
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
+import { createCachedCounts, type LoadCounts } from './read/cached-counts.ts';
 import { type CachedPeople, createCachedPeople } from './read/cached-people.ts';
-import { createCachedPosts, type LoadPosts } from './read/cached-posts.ts';
-import { createCandidates, type OpenCandidates } from './read/candidates.ts';
+import { type CachedPosts, createCachedPosts } from './read/cached-posts.ts';
+import { createOpenHomeSource, type OpenHomeSource } from './read/candidates.ts';
 import { createLeaseFill, type LeaseFillEvents } from './read/lease-fill.ts';
+import { createListMemory } from './read/list-memory.ts';
 import { createReadPulledEntries } from './read/pulled-entries.ts';
 import { createReadResidentHome } from './read/resident-home.ts';
 import { type ChangeEvent, createAfterChange } from './repair/after-change.ts';
@@ -15,6 +17,7 @@ import { createForcedRebuild, createRebuild, type RebuildOutcome } from './repai
 import type { Call, Runtime } from './runtime.ts';
 import { loadAuthors } from './store/postgres/authors.ts';
 import type { Database } from './store/postgres/client.ts';
+import { loadPostCounts } from './store/postgres/counters.ts';
 import { loadUncleanedFollows, markFollowsCleaned } from './store/postgres/ended-follows.ts';
 import { loadFollowStates } from './store/postgres/graph.ts';
 import { loadRelations } from './store/postgres/graph-reads.ts';
@@ -34,10 +37,10 @@ import { createAuthorFacts, createPostFacts, createPulledFacts, createRelationFa
 import { createReadHomeEntries } from './store/redis/home-entries.ts';
 import { createKeys } from './store/redis/keys.ts';
 import { type Lineage, readLineages } from './store/redis/lineage.ts';
+import { createCachedPostCounts } from './store/redis/post-counts.ts';
 import { createPulledLists, type PulledLists } from './store/redis/pulled-lists.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
 import type { PostId, UserId } from './timeline/ids.ts';
-import type { Post } from './timeline/post.ts';
 import type { PulledAuthor } from './timeline/pulled.ts';
 import { createForget, type Forget } from './write/forget.ts';
 
@@ -45,9 +48,12 @@ export interface CacheAssembly {
   readonly timelines: Timelines;
   readonly lists: PulledLists;
   readonly forget: Forget;
-  readonly loadPosts: LoadPosts;
+  readonly posts: CachedPosts;
   readonly people: CachedPeople;
-  readonly openCandidates: OpenCandidates;
+  readonly loadCounts: LoadCounts;
+  readonly openSource: OpenHomeSource;
+  /** Brings a post and its author into the caches, as a reader would. */
+  readonly warm: (call: Call, post: { readonly postId: PostId; readonly author: UserId }) => Promise<void>;
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
@@ -136,29 +142,58 @@ export function assembleCache(parts: {
   const followStates = (call: Call, follower: UserId, followees: readonly UserId[]) =>
     loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees });
 
+  // No reader waits longer, so nothing that readers share has to live longer.
+  const limitMs = config.deadlines.readMaxMs;
+  const joined = (what: 'post' | 'author' | 'body' | 'profile' | 'list') => (keys: number) =>
+    metrics.singleFlightJoined(what, keys);
+  const versionEvents = (layer: 'body' | 'profile') => ({
+    heldRead: (result: 'hit' | 'miss') => metrics.cacheRead(`process_${layer}`, result),
+    storeRead: (result: string) => metrics.cacheRead(layer, result),
+    joined: joined(layer),
+    held: (bytes: number) => metrics.processHolds(`process_${layer}`, bytes),
+    notStored: () => metrics.cacheStoreFailed(layer),
+  });
   const people = createCachedPeople({
     fillRelations: createLeaseFill({ facts: relationFacts, newToken, events: fillEvents('relation') }),
     fillAuthors: createLeaseFill({ facts: authorFacts, newToken, events: fillEvents('author') }),
     profiles: createAuthorProfiles(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
     loadRelations: relationsNow,
     loadAuthors: (call, authors) => loadAuthors(database, call.signal, { tenant: call.tenant, authors }),
-    events: {
-      profileRead: (result) => metrics.cacheRead('profile', result),
-      profilesNotStored: () => metrics.cacheStoreFailed('profile'),
-    },
+    bytesMax: config.process.profileBytesMax,
+    limitMs,
+    events: { state: { joined: joined('author') }, profile: versionEvents('profile') },
   });
-  const loadPosts = createCachedPosts({
+  const posts = createCachedPosts({
     fillMeta: createLeaseFill({ facts: postFacts, newToken, events: fillEvents('post') }),
     bodies: createPostBodies(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
-    async loadRows(call, postIds) {
-      const { entries } = await loadPostsById(database, call.signal, { tenant: call.tenant, postIds });
-      return new Map(
-        entries.flatMap(({ postId, post }): (readonly [PostId, Post])[] => (post ? [[postId, post]] : [])),
-      );
-    },
+    loadRows: (call, postIds) => loadPostsById(database, call.signal, { tenant: call.tenant, postIds }),
+    bytesMax: config.process.bodyBytesMax,
+    limitMs,
+    events: { meta: { joined: joined('post') }, body: versionEvents('body') },
+  });
+  const loadCounts = createCachedCounts({
+    cached: createCachedPostCounts(cache, keys, {
+      lifeMs: config.cache.countsLifeMs,
+      random: () => random.fraction(),
+    }),
+    load: (call, postIds) => loadPostCounts(database, call.signal, { tenant: call.tenant, postIds }),
     events: {
-      bodyRead: (result) => metrics.cacheRead('body', result),
-      bodiesNotStored: () => metrics.cacheStoreFailed('body'),
+      countsRead: (result) => metrics.cacheRead('counts', result),
+      notStored: () => metrics.cacheStoreFailed('counts'),
+    },
+  });
+  const listMemory = createListMemory({
+    lists,
+    clock,
+    random,
+    ageMaxMs: config.process.listAgeMaxMs,
+    bytesMax: config.process.listBytesMax,
+    limitMs,
+    events: {
+      heldRead: (result) => metrics.cacheRead('process_list', result),
+      listRead: (state) => metrics.cacheRead('list', state),
+      joined: joined('list'),
+      held: (bytes) => metrics.processHolds('process_list', bytes),
     },
   });
 
@@ -208,11 +243,20 @@ export function assembleCache(parts: {
   const forceRebuild = createForcedRebuild({ sets: timelines, rebuild });
   return {
     timelines,
-    lists,
+    lists: {
+      ...lists,
+      // Readers of this process meet the post at once; those of others when their copy is over.
+      push: (signal, post) => lists.push(signal, post).finally(() => listMemory.forget(post.tenant, post)),
+    },
     forget,
-    loadPosts,
+    posts,
     people,
-    openCandidates: createCandidates({
+    loadCounts,
+    async warm(call, { postId, author }) {
+      const [metas, states] = await Promise.all([posts.loadMetas(call, [postId]), people.loadStates(call, [author])]);
+      await Promise.all([posts.loadBodies(call, [...metas.values()]), people.loadProfiles(call, states)]);
+    },
+    openSource: createOpenHomeSource({
       readResident: createReadResidentHome({
         readEntries: createReadHomeEntries(cache, keys, { ...config.timeline, tokenLifeMs }),
         pulledFacts,
@@ -227,16 +271,12 @@ export function assembleCache(parts: {
         },
       }),
       readPulled: createReadPulledEntries({
-        lists,
+        lists: listMemory,
         rebuild: async (call, list) => forReader(await rebuildList(call, list, 'absent')),
         loadNewestOfMany: (call, query) => loadNewestOfMany(database, call.signal, { tenant: call.tenant, ...query }),
         listsMax: config.pulled.listsMax,
-        events: {
-          listRead: (state) => metrics.cacheRead('list', state),
-          queried: (why) => metrics.pulledQueried(why),
-        },
+        events: { queried: (why) => metrics.pulledQueried(why) },
       }),
-      loadPosts,
       loadOlder: createLoadHomeOlder(database),
       loadNewer: createLoadHomeNewer(database),
       removeDead: createRemoveDead({

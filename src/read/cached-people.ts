@@ -31,18 +31,11 @@ export interface CachedPeopleParts {
 
 export interface CachedPeople {
   /** Answers every author asked for. */
-  loadRelations(
-    call: ReadCall,
-    viewer: UserId,
-    authors: readonly UserId[],
-  ): Promise<ReadonlyMap<UserId, Relation>>;
+  loadRelations(call: ReadCall, viewer: UserId, authors: readonly UserId[]): Promise<ReadonlyMap<UserId, Relation>>;
   /** Answers every author asked for. Requests of one turn ask together. */
   loadStates(call: ReadCall, authors: readonly UserId[]): Promise<ReadonlyMap<UserId, AuthorFact>>;
   /** Profiles of these authors; absent where there is none. */
-  loadProfiles(
-    call: ReadCall,
-    authors: ReadonlyMap<UserId, AuthorFact>,
-  ): Promise<ReadonlyMap<UserId, AuthorProfile>>;
+  loadProfiles(call: ReadCall, authors: ReadonlyMap<UserId, AuthorFact>): Promise<ReadonlyMap<UserId, AuthorProfile>>;
   /** Bytes of profiles held by the process, and reads under way. */
   size(): { readonly bytes: number; readonly underWay: number };
 }
@@ -53,7 +46,8 @@ export function createCachedPeople(parts: CachedPeopleParts): CachedPeople {
     loadRows: parts.loadAuthors,
     heldBy: ({ profile }) => profile && { id: profile.author, version: profile.profileVersion, value: profile },
     bytesOf: (profile) =>
-      100 + 2 * (profile.displayName.length + profile.avatarAddress.length + profile.bio.length + profile.author.length),
+      100 +
+      2 * (profile.displayName.length + profile.avatarAddress.length + profile.bio.length + profile.author.length),
     bytesMax: parts.bytesMax,
     limitMs: parts.limitMs,
     events: parts.events.profile,

@@ -88,7 +88,8 @@ export function createLeaseFill<Scope, Id, Value>(
     const loaded = await onPostgres(call, () => request.load(wanted));
     for (const [id, value] of loaded) request.values.set(id, value);
     const entries = missing.owned.flatMap((id) => (loaded.has(id) ? [[id, loaded.get(id) as Value] as const] : []));
-    const filling = entries.length === 0 ? undefined : onRedis(call, () => facts.fill(call.signal, scope, token, entries));
+    const filling =
+      entries.length === 0 ? undefined : onRedis(call, () => facts.fill(call.signal, scope, token, entries));
     request.found(request.values);
     for (const outcome of (await filling) ?? []) events.filled(outcome);
   }

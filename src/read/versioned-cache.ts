@@ -6,8 +6,8 @@
  * dropped after its limit. What is under way is bounded by the calls under way.
  */
 import { LRUCache } from 'lru-cache';
-import type { TenantId } from '../timeline/ids.ts';
 import type { Found, Version, Versioned } from '../store/redis/bodies.ts';
+import type { TenantId } from '../timeline/ids.ts';
 import { onPostgres, onRedis, type ReadCall } from './batches.ts';
 import { createSharedLoad, type SharedLoad } from './shared-load.ts';
 
@@ -38,10 +38,7 @@ export type FoundVersion<Value, Row> =
 
 export interface VersionedCache<Id, Value extends object, Row> {
   /** What exists nowhere any more is absent. */
-  read(
-    call: ReadCall,
-    wanted: readonly Version<Id>[],
-  ): Promise<ReadonlyMap<Id, FoundVersion<Value, Row>>>;
+  read(call: ReadCall, wanted: readonly Version<Id>[]): Promise<ReadonlyMap<Id, FoundVersion<Value, Row>>>;
   /** Keeps what somebody loaded for other reasons, and stores it behind them. */
   keep(call: ReadCall, rows: Iterable<Row>): void;
   /** Bytes held, and reads under way. */
@@ -57,8 +54,8 @@ export function createVersionedCache<Id extends string | number, Value extends o
   type Answer = ReadonlyMap<Id, FoundVersion<Value, Row>>;
   const { store, events } = parts;
   const held = new LRUCache<string, Value>({
-    maxSize: parts.bytesMax,
-    maxEntrySize: parts.bytesMax,
+    // The library takes 0 for no bound; nothing is smaller than 1 byte.
+    maxSize: Math.max(1, parts.bytesMax),
     sizeCalculation: (value) => ENTRY_BYTES + parts.bytesOf(value),
   });
   const flights = new Map<string, SharedLoad<Answer>>();
@@ -94,7 +91,10 @@ export function createVersionedCache<Id extends string | number, Value extends o
     if (missing.size === 0) return answer;
     const rows = await onPostgres(call, () => parts.loadRows(call, [...missing.keys()]));
     for (const [id, row] of rows) answer.set(id, { kind: 'row', row });
-    keep(call, [...rows].flatMap(([id, row]) => (missing.get(id) === true ? [row] : [])));
+    keep(
+      call,
+      [...rows].flatMap(([id, row]) => (missing.get(id) === true ? [row] : [])),
+    );
     return answer;
   }
 
