@@ -144,7 +144,7 @@ export function assembleCache(parts: {
 
   // No reader waits longer, so nothing that readers share has to live longer.
   const limitMs = config.deadlines.readMaxMs;
-  const joined = (what: 'post' | 'author' | 'body' | 'profile' | 'list') => (keys: number) =>
+  const joined = (what: 'relation' | 'post' | 'author' | 'body' | 'profile' | 'list') => (keys: number) =>
     metrics.singleFlightJoined(what, keys);
   const versionEvents = (layer: 'body' | 'profile') => ({
     heldRead: (result: 'hit' | 'miss') => metrics.cacheRead(`process_${layer}`, result),
@@ -161,7 +161,11 @@ export function assembleCache(parts: {
     loadAuthors: (call, authors) => loadAuthors(database, call.signal, { tenant: call.tenant, authors }),
     bytesMax: config.process.profileBytesMax,
     limitMs,
-    events: { state: { joined: joined('author') }, profile: versionEvents('profile') },
+    events: {
+      relation: { joined: joined('relation') },
+      state: { joined: joined('author') },
+      profile: versionEvents('profile'),
+    },
   });
   const posts = createCachedPosts({
     fillMeta: createLeaseFill({ facts: postFacts, newToken, events: fillEvents('post') }),

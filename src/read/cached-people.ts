@@ -24,6 +24,7 @@ export interface CachedPeopleParts {
   /** Longest life of a read that several wait for. */
   readonly limitMs: number;
   readonly events: {
+    readonly relation: TurnReadsParts<unknown, unknown, unknown>['events'];
     readonly state: TurnReadsParts<unknown, unknown, unknown>['events'];
     readonly profile: VersionedCacheParts<UserId, AuthorProfile, LoadedAuthor>['events'];
   };
@@ -72,11 +73,18 @@ export function createCachedPeople(parts: CachedPeopleParts): CachedPeople {
     events: parts.events.state,
   });
 
+  // Less to be joined by others than not to wait until what was loaded has been stored.
+  const loadRelations = createTurnReads<ViewerScope, UserId, Relation>({
+    nameOf: ({ tenant, viewer }) => `${tenant}:${viewer}`,
+    tenantOf: ({ tenant }) => tenant,
+    read: (call, scope, authors, found) =>
+      parts.fillRelations(call, scope, authors, (missing) => parts.loadRelations(call, scope.viewer, missing), found),
+    limitMs: parts.limitMs,
+    events: parts.events.relation,
+  });
+
   return {
-    loadRelations: (call, viewer, authors) =>
-      parts.fillRelations(call, { tenant: call.tenant, viewer }, authors, (missing) =>
-        parts.loadRelations(call, viewer, missing),
-      ),
+    loadRelations: (call, viewer, authors) => loadRelations(call, { tenant: call.tenant, viewer }, authors),
 
     loadStates: (call, authors) => loadStates(call, call.tenant, authors),
 
@@ -94,7 +102,10 @@ export function createCachedPeople(parts: CachedPeopleParts): CachedPeople {
       );
     },
 
-    size: () => ({ bytes: profiles.size().bytes, underWay: profiles.size().underWay + loadStates.open() }),
+    size: () => ({
+      bytes: profiles.size().bytes,
+      underWay: profiles.size().underWay + loadStates.open() + loadRelations.open(),
+    }),
   };
 }
 
