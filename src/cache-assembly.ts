@@ -137,8 +137,10 @@ export function assembleCache(parts: {
     filled: (outcome) => metrics.leaseFilled(outcome),
   });
 
-  const relationsNow = (call: Call, viewer: UserId, authors: readonly UserId[]) =>
-    loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors });
+  const relationsNow = (call: Call, viewer: UserId, authors: readonly UserId[]) => {
+    metrics.cacheLoaded('relation', authors.length);
+    return loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors });
+  };
   const followStates = (call: Call, follower: UserId, followees: readonly UserId[]) =>
     loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees });
 
@@ -158,7 +160,10 @@ export function assembleCache(parts: {
     fillAuthors: createLeaseFill({ facts: authorFacts, newToken, events: fillEvents('author') }),
     profiles: createAuthorProfiles(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
     loadRelations: relationsNow,
-    loadAuthors: (call, authors) => loadAuthors(database, call.signal, { tenant: call.tenant, authors }),
+    loadAuthors(call, authors) {
+      metrics.cacheLoaded('author', authors.length);
+      return loadAuthors(database, call.signal, { tenant: call.tenant, authors });
+    },
     bytesMax: config.process.profileBytesMax,
     limitMs,
     events: {
@@ -170,7 +175,10 @@ export function assembleCache(parts: {
   const posts = createCachedPosts({
     fillMeta: createLeaseFill({ facts: postFacts, newToken, events: fillEvents('post') }),
     bodies: createPostBodies(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
-    loadRows: (call, postIds) => loadPostsById(database, call.signal, { tenant: call.tenant, postIds }),
+    loadRows(call, postIds) {
+      metrics.cacheLoaded('post', postIds.length);
+      return loadPostsById(database, call.signal, { tenant: call.tenant, postIds });
+    },
     bytesMax: config.process.bodyBytesMax,
     limitMs,
     events: { meta: { joined: joined('post') }, body: versionEvents('body') },
@@ -180,7 +188,10 @@ export function assembleCache(parts: {
       lifeMs: config.cache.countsLifeMs,
       random: () => random.fraction(),
     }),
-    load: (call, postIds) => loadPostCounts(database, call.signal, { tenant: call.tenant, postIds }),
+    load(call, postIds) {
+      metrics.cacheLoaded('counts', postIds.length);
+      return loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
+    },
     events: {
       countsRead: (result) => metrics.cacheRead('counts', result),
       notStored: () => metrics.cacheStoreFailed('counts'),

@@ -26,6 +26,8 @@ export interface CacheMetrics {
   cacheRead(layer: CacheLayer, result: string): void;
   /** `won`: stored. `voided`: a change took the right to store away. `failed`: Redis did not answer. */
   leaseFilled(outcome: 'won' | 'voided' | 'failed'): void;
+  /** So many keys of a layer were loaded from Postgres; meta and bodies of posts are one row. */
+  cacheLoaded(layer: 'post' | 'author' | 'relation' | 'counts', keys: number): void;
   /** What was loaded could not be stored; the next reader stores it. */
   cacheStoreFailed(layer: CacheLayer): void;
   /** Deletions after a change, by whether Redis confirmed them. */
@@ -74,6 +76,11 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
   const fills = counter('tributary_lease_fills_total', 'Facts loaded for the cache, by whether they could be stored.', [
     'outcome',
   ]);
+  const loads = counter(
+    'tributary_cache_loads_total',
+    'Keys loaded from Postgres because the cache lacked them, by layer.',
+    ['layer'],
+  );
   const unstored = counter(
     'tributary_cache_store_failures_total',
     'Immutable values that could not be stored, by layer.',
@@ -128,6 +135,7 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
   return {
     cacheRead: (layer, result) => reads.inc({ layer, result }),
     leaseFilled: (outcome) => fills.inc({ outcome }),
+    cacheLoaded: (layer, keys) => loads.inc({ layer }, keys),
     cacheStoreFailed: (layer) => unstored.inc({ layer }),
     forgotten: (outcome) => forgotten.inc({ outcome }),
     cacheClientError: () => clientErrors.inc(),

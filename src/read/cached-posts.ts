@@ -97,7 +97,8 @@ function rowsOf({ entries }: LoadedPosts): ReadonlyMap<PostId, Post> {
 function namingAll(meta: PostMeta, targets: LoadedPosts['targets']): PostMeta {
   const naming = (ref: TargetRef | undefined): TargetRef | undefined => {
     const target = ref && targets.get(ref.postId);
-    return target ? { ...ref, names: targetsOf(target.meta).map(({ author }) => author) } : ref;
+    const names = target ? targetsOf(target.meta).map(({ author }) => author) : [];
+    return ref && names.length > 0 ? { ...ref, names } : ref;
   };
   const replyTo = naming(meta.replyTo);
   const repostOf = naming(meta.repostOf);
