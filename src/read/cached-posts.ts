@@ -29,7 +29,7 @@ export interface CachedPostsParts {
 export interface CachedPosts {
   /** What does not exist is absent. Requests of one turn ask together. */
   loadMetas(call: ReadCall, postIds: readonly PostId[]): Promise<ReadonlyMap<PostId, PostMeta>>;
-  /** The posts of these metas. One of which only Postgres had the body comes with the meta of its row, which may be a later one; one that is gone is absent. */
+  /** The posts of these metas. One of which only Postgres had the body comes with the meta of its row where that is a later one; one that is gone is absent. */
   loadBodies(call: ReadCall, metas: readonly PostMeta[]): Promise<ReadonlyMap<PostId, Post>>;
   /** Bytes of bodies held by the process, and reads under way. */
   size(): { readonly bytes: number; readonly underWay: number };
@@ -80,13 +80,19 @@ export function createCachedPosts(parts: CachedPostsParts): CachedPosts {
       for (const meta of metas) {
         const body = found.get(meta.postId);
         if (body?.kind === 'value') posts.set(meta.postId, { meta, body: body.value });
-        if (body?.kind === 'row') posts.set(meta.postId, body.row);
+        if (body?.kind === 'row') posts.set(meta.postId, latestOf(meta, body.row));
       }
       return posts;
     },
 
     size: () => ({ bytes: bodies.size().bytes, underWay: bodies.size().underWay + loadMetas.open() }),
   };
+}
+
+/** Others may have begun to load the row before this meta was read, so either may be the later one; nothing is shown by the earlier. */
+function latestOf(meta: PostMeta, row: Post): Post {
+  const isLater = row.meta.metaVersion > meta.metaVersion || row.meta.bodyVersion !== meta.bodyVersion;
+  return isLater ? row : { meta, body: row.body };
 }
 
 function rowsOf({ entries }: LoadedPosts): ReadonlyMap<PostId, Post> {

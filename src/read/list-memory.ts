@@ -145,9 +145,8 @@ export function createListMemory(parts: ListMemoryParts): ListMemory {
         const copy = copies.get(name);
         if (copy && copy.untilMs > nowMs) known.set(name, copy);
       }
-      const absent = lists.filter((_, at) => !known.has(names[at] as string));
-      for (let hits = known.size; hits > 0; hits -= 1) events.heldRead('hit');
-      for (const _ of absent) events.heldRead('miss');
+      const copied = new Set(known.keys());
+      const absent = lists.filter((_, at) => !copied.has(names[at] as string));
       // Deep in the past a beginning would not reach.
       const isNear = range.direction === 'newer' || range.position === POST_ID_MAX;
       if (absent.length > 0 && isNear && parts.ageMaxMs > 0)
@@ -155,9 +154,11 @@ export function createListMemory(parts: ListMemoryParts): ListMemory {
           if (!known.has(name)) known.set(name, answer);
 
       const pages = pagesOf(names, known, range);
+      names.forEach((name, at) => {
+        events.heldRead(!copied.has(name) ? 'miss' : pages[at] === undefined ? 'short' : 'hit');
+      });
       const rest = lists.filter((_, at) => pages[at] === undefined);
       if (rest.length === 0) return pages as readonly ListPage[];
-      for (let short = rest.length - absent.length; short > 0; short -= 1) events.heldRead('short');
       asking();
       const asked = await onRedis(call, () => ask(call, rest, range));
       const read = new Map(rest.map((list, at) => [nameOf(call.tenant, list), asked[at] as ListPage]));

@@ -6,11 +6,13 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, inject, it } from 'vitest';
 import { createReadBatches, type ReadCall } from '../../src/read/batches.ts';
+import { createCachedPosts } from '../../src/read/cached-posts.ts';
 import { createListMemory, type ListMemoryParts } from '../../src/read/list-memory.ts';
 import { createTurnReads } from '../../src/read/turn-reads.ts';
 import { createVersionedCache, type VersionedCacheParts } from '../../src/read/versioned-cache.ts';
 import { createPulledLists } from '../../src/store/redis/pulled-lists.ts';
 import { POST_ID_MAX, type PostId, type TenantId } from '../../src/timeline/ids.ts';
+import type { PostMeta } from '../../src/timeline/post.ts';
 import { eventually, within } from '../harness/eventually.ts';
 import { createTestClock } from '../harness/test-clock.ts';
 import { ids, newTenant, newToken, openCache, soon, user } from '../store/redis/cache-under-test.ts';
@@ -217,6 +219,41 @@ describe('copies of what never changes', () => {
     expect(size()).toEqual({ bytes: 0, underWay: 0 });
     expect(seen.asked).toBe(2);
   });
+});
+
+it('a row that others began to load before the meta was read does not bring an earlier meta back; a later one is taken', async () => {
+  const [postId] = ids(7) as [PostId];
+  const metaOf = (metaVersion: number, more: Partial<PostMeta> = {}): PostMeta => ({
+    postId,
+    author: user('ada'),
+    visibility: 'public',
+    moderation: 'clear',
+    deleted: false,
+    plainRepost: false,
+    metaVersion,
+    bodyVersion: 1,
+    ...more,
+  });
+  const posts = createCachedPosts({
+    fillMeta: async () => new Map(),
+    bodies: {
+      read: async (_signal, _tenant, wanted) => wanted.map(() => ({ kind: 'miss' })),
+      store: async () => undefined,
+    },
+    loadRows: async () => ({
+      entries: [{ postId, post: { meta: metaOf(2), body: { text: 'body', media: [] } } }],
+      targets: new Map(),
+    }),
+    bytesMax: 0,
+    limitMs: 5_000,
+    events: {
+      meta: { joined: nothing },
+      body: { heldRead: nothing, storeRead: nothing, joined: nothing, held: nothing, notStored: nothing },
+    },
+  });
+  const later = metaOf(3, { moderation: 'sensitive' });
+  expect((await posts.loadBodies(call(), [later])).get(postId)).toMatchObject({ meta: later, body: { text: 'body' } });
+  expect((await posts.loadBodies(call(), [metaOf(1)])).get(postId)?.meta).toEqual(metaOf(2));
 });
 
 describe('reads of what may change', () => {
