@@ -133,7 +133,7 @@ export function assembleCache(parts: {
   const pulledFacts = createPulledFacts(cache, keys, { ...factOptions, lifeMs: config.pulled.lifeMs });
   const relationFacts = createRelationFacts(cache, keys, factOptions);
   const fillEvents = (layer: 'post' | 'author' | 'relation'): LeaseFillEvents => ({
-    lookedUp: (result) => metrics.cacheRead(layer, result),
+    lookedUp: (result, count) => metrics.cacheRead(layer, result, count),
     filled: (outcome) => metrics.leaseFilled(outcome),
   });
 
@@ -149,8 +149,8 @@ export function assembleCache(parts: {
   const joined = (what: 'relation' | 'post' | 'author' | 'body' | 'profile' | 'list') => (keys: number) =>
     metrics.singleFlightJoined(what, keys);
   const versionEvents = (layer: 'body' | 'profile') => ({
-    heldRead: (result: 'hit' | 'miss') => metrics.cacheRead(`process_${layer}`, result),
-    storeRead: (result: string) => metrics.cacheRead(layer, result),
+    heldRead: (result: 'hit' | 'miss', count: number) => metrics.cacheRead(`process_${layer}`, result, count),
+    storeRead: (result: string, count: number) => metrics.cacheRead(layer, result, count),
     joined: joined(layer),
     held: (bytes: number) => metrics.processHolds(`process_${layer}`, bytes),
     notStored: () => metrics.cacheStoreFailed(layer),
@@ -193,7 +193,7 @@ export function assembleCache(parts: {
       return loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
     },
     events: {
-      countsRead: (result) => metrics.cacheRead('counts', result),
+      countsRead: (result, count) => metrics.cacheRead('counts', result, count),
       notStored: () => metrics.cacheStoreFailed('counts'),
     },
   });
@@ -205,8 +205,8 @@ export function assembleCache(parts: {
     bytesMax: config.process.listBytesMax,
     limitMs,
     events: {
-      heldRead: (result) => metrics.cacheRead('process_list', result),
-      listRead: (state) => metrics.cacheRead('list', state),
+      heldRead: (result, count) => metrics.cacheRead('process_list', result, count),
+      listRead: (state, count) => metrics.cacheRead('list', state, count),
       joined: joined('list'),
       held: (bytes) => metrics.processHolds('process_list', bytes),
     },

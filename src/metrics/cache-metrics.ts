@@ -23,7 +23,7 @@ const PULLED_AUTHORS = [0, 10, 100, 500, 5_000];
 
 export interface CacheMetrics {
   /** `result`: hit, miss, loading (somebody else fills it), corrupt, error; for timelines and lists ready, absent, building, error; for lists of the process also short (it did not reach far enough). */
-  cacheRead(layer: CacheLayer, result: string): void;
+  cacheRead(layer: CacheLayer, result: string, keys?: number): void;
   /** `won`: stored. `voided`: a change took the right to store away. `failed`: Redis did not answer. */
   leaseFilled(outcome: 'won' | 'voided' | 'failed'): void;
   /** So many keys of a layer were loaded from Postgres; meta and bodies of posts are one row. */
@@ -133,7 +133,7 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
     'what',
   ]);
   return {
-    cacheRead: (layer, result) => reads.inc({ layer, result }),
+    cacheRead: (layer, result, keys = 1) => reads.inc({ layer, result }, keys),
     leaseFilled: (outcome) => fills.inc({ outcome }),
     cacheLoaded: (layer, keys) => loads.inc({ layer }, keys),
     cacheStoreFailed: (layer) => unstored.inc({ layer }),

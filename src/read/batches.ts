@@ -56,6 +56,16 @@ function counted<Result>(batches: Batches | undefined, ask: () => Promise<Result
   return ask().finally(answered);
 }
 
+/** Tells once for each kind how many of it there are: a call for each of a page's keys would cost as much as the page. */
+export function tellKinds<Kind extends string>(
+  results: readonly { readonly kind: Kind }[],
+  tell: (kind: Kind, count: number) => void,
+): void {
+  const counts = new Map<Kind, number>();
+  for (const { kind } of results) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  for (const [kind, count] of counts) tell(kind, count);
+}
+
 /** Counts for several reads at once, as long as they are in the set. */
 export function countForAll(reads: ReadonlySet<ReadBatches>): ReadBatches {
   const forAll = (pick: (read: ReadBatches) => Batches): Batches => ({

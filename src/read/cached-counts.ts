@@ -2,14 +2,14 @@
 import type { CachedPostCounts } from '../store/redis/post-counts.ts';
 import type { PostId } from '../timeline/ids.ts';
 import type { PostCounts } from '../timeline/post.ts';
-import { onPostgres, onRedis, type ReadCall } from './batches.ts';
+import { onPostgres, onRedis, type ReadCall, tellKinds } from './batches.ts';
 
 export interface CachedCountsParts {
   readonly cached: CachedPostCounts;
   /** Those of which a count is known. */
   readonly load: (call: ReadCall, postIds: readonly PostId[]) => Promise<ReadonlyMap<PostId, PostCounts>>;
   readonly events: {
-    countsRead(result: 'hit' | 'miss' | 'error'): void;
+    countsRead(result: 'hit' | 'miss' | 'error', keys: number): void;
     /** The next reader stores them. */
     notStored(error: unknown): void;
   };
@@ -23,10 +23,10 @@ export function createCachedCounts({ cached, load, events }: CachedCountsParts):
     const counts = new Map<PostId, PostCounts>();
     if (postIds.length === 0) return counts;
     const found = await onRedis(call, () => cached.read(call.signal, call.tenant, postIds));
+    tellKinds(found, events.countsRead);
     const missing = new Map<PostId, boolean>();
     found.forEach((result, index) => {
       const postId = postIds[index] as PostId;
-      events.countsRead(result.kind);
       if (result.kind === 'hit') counts.set(postId, result.value);
       else missing.set(postId, result.kind !== 'error');
     });

@@ -4,7 +4,7 @@
  */
 import { pause } from '../runtime.ts';
 import type { Facts, FillOutcome, Lookup } from '../store/redis/facts.ts';
-import { onPostgres, onRedis, type ReadCall } from './batches.ts';
+import { onPostgres, onRedis, type ReadCall, tellKinds } from './batches.ts';
 
 export interface LeaseFillParts<Scope, Id, Value> {
   readonly facts: Facts<Scope, Id, Value>;
@@ -13,7 +13,7 @@ export interface LeaseFillParts<Scope, Id, Value> {
 }
 
 export interface LeaseFillEvents {
-  lookedUp(result: Lookup<unknown>['kind']): void;
+  lookedUp(result: Lookup<unknown>['kind'], keys: number): void;
   filled(outcome: FillOutcome): void;
 }
 
@@ -53,10 +53,10 @@ export function createLeaseFill<Scope, Id, Value>(
   async function lookUp(request: Request<Scope, Id, Value>, ids: readonly Id[]): Promise<Missing<Id>> {
     const { call, scope, token } = request;
     const results = await onRedis(call, () => facts.lookUp(call.signal, scope, ids, token));
+    tellKinds(results, events.lookedUp);
     const missing = { owned: [] as Id[], loading: [] as Id[], unowned: [] as Id[] };
     results.forEach((result, index) => {
       const id = ids[index] as Id;
-      events.lookedUp(result.kind);
       switch (result.kind) {
         case 'hit':
           request.values.set(id, result.value);

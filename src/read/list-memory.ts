@@ -15,7 +15,7 @@ import type { PageRange, TimelinePage } from '../store/redis/entry-sets.ts';
 import type { PulledLists } from '../store/redis/pulled-lists.ts';
 import { POST_ID_MAX, type PostId, type TenantId } from '../timeline/ids.ts';
 import type { PulledAuthor } from '../timeline/pulled.ts';
-import { onRedis, type ReadCall } from './batches.ts';
+import { onRedis, type ReadCall, tellKinds } from './batches.ts';
 import { createSharedLoad, type SharedLoad } from './shared-load.ts';
 
 export type ListPage = TimelinePage | TributaryError;
@@ -45,8 +45,8 @@ export interface ListMemoryParts {
   readonly limitMs: number;
   readonly events: {
     /** Of copies: `hit` served a page; `short` was there and did not reach far enough. */
-    heldRead(result: 'hit' | 'miss' | 'short'): void;
-    listRead(state: TimelinePage['state'] | 'error'): void;
+    heldRead(result: 'hit' | 'miss' | 'short', lists: number): void;
+    listRead(state: TimelinePage['state'] | 'error', lists: number): void;
     joined(lists: number): void;
     held(bytes: number): void;
   };
@@ -82,7 +82,10 @@ export function createListMemory(parts: ListMemoryParts): ListMemory {
 
   async function ask(call: ReadCall, lists: readonly PulledAuthor[], range: PageRange): Promise<readonly ListPage[]> {
     const pages = await parts.lists.pages(call.signal, { tenant: call.tenant, lists, ...range });
-    for (const page of pages) events.listRead(page instanceof TributaryError ? 'error' : page.state);
+    tellKinds(
+      pages.map((page) => ({ kind: page instanceof TributaryError ? ('error' as const) : page.state })),
+      events.listRead,
+    );
     return pages;
   }
 
@@ -154,9 +157,14 @@ export function createListMemory(parts: ListMemoryParts): ListMemory {
           if (!known.has(name)) known.set(name, answer);
 
       const pages = pagesOf(names, known, range);
-      names.forEach((name, at) => {
-        events.heldRead(!copied.has(name) ? 'miss' : pages[at] === undefined ? 'short' : 'hit');
-      });
+      const resultAt = (name: string, at: number): 'hit' | 'miss' | 'short' => {
+        if (!copied.has(name)) return 'miss';
+        return pages[at] === undefined ? 'short' : 'hit';
+      };
+      tellKinds(
+        names.map((name, at) => ({ kind: resultAt(name, at) })),
+        events.heldRead,
+      );
       const rest = lists.filter((_, at) => pages[at] === undefined);
       if (rest.length === 0) return pages as readonly ListPage[];
       asking();

@@ -8,7 +8,7 @@
 import { LRUCache } from 'lru-cache';
 import type { Found, Version, Versioned } from '../store/redis/bodies.ts';
 import type { TenantId } from '../timeline/ids.ts';
-import { onPostgres, onRedis, type ReadCall } from './batches.ts';
+import { onPostgres, onRedis, type ReadCall, tellKinds } from './batches.ts';
 import { createSharedLoad, type SharedLoad } from './shared-load.ts';
 
 export interface VersionedCacheParts<Id, Value extends object, Row> {
@@ -23,8 +23,8 @@ export interface VersionedCacheParts<Id, Value extends object, Row> {
   readonly limitMs: number;
   readonly events: {
     /** Of the process's own copies. */
-    heldRead(result: 'hit' | 'miss'): void;
-    storeRead(result: Found<unknown>['kind']): void;
+    heldRead(result: 'hit' | 'miss', keys: number): void;
+    storeRead(result: Found<unknown>['kind'], keys: number): void;
     joined(keys: number): void;
     held(bytes: number): void;
     notStored(error: unknown): void;
@@ -79,10 +79,10 @@ export function createVersionedCache<Id extends string | number, Value extends o
   async function load(call: ReadCall, wanted: readonly Version<Id>[]): Promise<Answer> {
     const answer = new Map<Id, FoundVersion<Value, Row>>();
     const found = await onRedis(call, () => store.read(call.signal, call.tenant, wanted));
+    tellKinds(found, events.storeRead);
     const missing = new Map<Id, boolean>();
     found.forEach((result, index) => {
       const version = wanted[index] as Version<Id>;
-      events.storeRead(result.kind);
       if (result.kind === 'hit') {
         hold(call.tenant, version, result.value);
         answer.set(version.id, { kind: 'value', value: result.value });
@@ -121,7 +121,6 @@ export function createVersionedCache<Id extends string | number, Value extends o
       for (const version of wanted) {
         const name = nameOf(call.tenant, version);
         const value = held.get(name);
-        events.heldRead(value ? 'hit' : 'miss');
         if (value) {
           answer.set(version.id, { kind: 'value', value });
           continue;
@@ -134,6 +133,8 @@ export function createVersionedCache<Id extends string | number, Value extends o
           else joined.set(flight, [version.id]);
         } else flown.push(version);
       }
+      if (answer.size > 0) events.heldRead('hit', answer.size);
+      if (answer.size < wanted.length) events.heldRead('miss', wanted.length - answer.size);
       if (joins > 0) events.joined(joins);
       const waits = [...joined].map(([flight, ids]) => onRedis(call, () => take(flight, ids)));
       if (flown.length > 0) {
