@@ -41,6 +41,9 @@ interface Turn<Id, Value> {
   readonly load: SharedLoad<unknown>;
 }
 
+/** Keys after which a turn begins another read: after a flush each request misses other keys, and one statement for all of them would keep all of them waiting. */
+const KEYS_MAX = 1_024;
+
 export function createTurnReads<Scope, Id, Value>(
   parts: TurnReadsParts<Scope, Id, Value>,
 ): TurnRead<Scope, Id, Value> & { readonly open: () => number } {
@@ -71,7 +74,7 @@ export function createTurnReads<Scope, Id, Value>(
     if (ids.length === 0) return new Map();
     const name = parts.nameOf(scope);
     const known = turns.get(name);
-    const turn = known?.load.isOpen() ? known : begin(name, scope);
+    const turn = known?.load.isOpen() && known.ids.size < KEYS_MAX ? known : begin(name, scope);
     let joined = 0;
     for (const id of ids) {
       if (turn.ids.has(id)) joined += 1;

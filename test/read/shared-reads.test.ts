@@ -320,6 +320,27 @@ describe('reads of what may change', () => {
     expect(counts[1].postgres.count()).toBe(1);
   });
 
+  it('are asked for in portions where many ask for different keys', async () => {
+    const asked: number[] = [];
+    const { read, open } = turns(async (keys) => {
+      asked.push(keys.length);
+      return new Map(keys.map((key) => [key, 1]));
+    });
+    const found = await Promise.all(
+      Array.from({ length: 100 }, (_, at) =>
+        read(
+          call(),
+          tenant,
+          Array.from({ length: 50 }, (_key, key) => `${at} ${key}`),
+        ),
+      ),
+    );
+    expect(found.map(({ size }) => size)).toEqual(Array.from({ length: 100 }, () => 50));
+    expect(Math.max(...asked)).toBeLessThan(1_024 + 50);
+    expect(asked.reduce((sum, keys) => sum + keys, 0)).toBe(5_000);
+    expect(open()).toBe(0);
+  });
+
   it('that fail do so for those who asked, and not for the next', async () => {
     let asked = 0;
     const { read, open } = turns(async () => {
