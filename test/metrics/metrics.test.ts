@@ -103,7 +103,7 @@ describe('the measures', () => {
     for (const surface of ['home', 'home_newer', 'head', 'author', 'single', 'batch'] as const) {
       for (const reason of HIDDEN_REASONS) metrics.entryFiltered({ surface, reason });
       for (const outcome of ['ok', 'refused', 'unavailable', 'failed'] as const)
-        metrics.readFinished({ surface, seconds: 1, outcome });
+        metrics.readFinished({ surface, seconds: 1, outcome, redisBatches: 4, postgresBatches: 2 });
       for (const completeness of ['complete', 'reduced', 'stale', 'partial', 'unavailable'] as const) {
         metrics.pageServed({ surface, completeness, rounds: 2, short: true, empty: true });
       }
