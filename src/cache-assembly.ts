@@ -73,7 +73,7 @@ export function openCache(
   config: Config,
   runtime: Runtime,
   metrics: Metrics,
-  options: Partial<Pick<CacheOptions, 'callsInFlightMax' | 'commandTimeoutMs'>> = {},
+  options: Partial<Pick<CacheOptions, 'callsInFlightMax' | 'commandTimeoutMs' | 'guard'>> = {},
 ): Cache {
   return createCache({
     ...config.cache,

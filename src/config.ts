@@ -42,6 +42,8 @@ const environment = z.object({
   WRITE_DEADLINE_MAX_MS: milliseconds(10, 60_000, 10_000),
   MESSAGE_BYTES_MAX: count(1_024, 64 * 1_024 * 1_024, 1_024 * 1_024),
   CALLS_IN_FLIGHT_MAX: count(1, 100_000, 2_000),
+  EVENT_LOOP_DELAY_MAX_MS: milliseconds(10, 60_000, 500),
+  DEGRADED_READS_MAX: count(1, 1_000, 4),
   DRAIN_TIMEOUT_MS: milliseconds(0, 600_000, 10_000),
   CONNECTION_AGE_MAX_MS: milliseconds(1_000, 86_400_000, 300_000),
   API_KEY_CACHE_MS: milliseconds(0, 600_000, 10_000),
@@ -105,6 +107,10 @@ export interface Config {
   /** Largest request, both as it arrives and inflated. */
   readonly messageBytesMax: number;
   readonly callsInFlightMax: number;
+  /** Standing delay of the event loop at which calls are refused. */
+  readonly eventLoopDelayMaxMs: number;
+  /** Reads at once while the cache is away: each takes up to three connections of Postgres' pool. */
+  readonly degradedReadsMax: number;
   readonly drainTimeoutMs: number;
   readonly connectionAgeMaxMs: number;
   /** How long a revoked API key may go on working in a process that knew it. */
@@ -213,6 +219,8 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
     }),
     messageBytesMax: value.MESSAGE_BYTES_MAX,
     callsInFlightMax: value.CALLS_IN_FLIGHT_MAX,
+    eventLoopDelayMaxMs: value.EVENT_LOOP_DELAY_MAX_MS,
+    degradedReadsMax: value.DEGRADED_READS_MAX,
     drainTimeoutMs: value.DRAIN_TIMEOUT_MS,
     connectionAgeMaxMs: value.CONNECTION_AGE_MAX_MS,
     apiKeyCacheMs: value.API_KEY_CACHE_MS,

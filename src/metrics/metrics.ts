@@ -6,6 +6,7 @@ import { collectDefaultMetrics, Registry } from 'prom-client';
 import { type CacheMetrics, cacheMetrics } from './cache-metrics.ts';
 import { type ClassMetrics, classMetrics } from './class-metrics.ts';
 import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
+import { type DegradationMetrics, degradationMetrics } from './degradation-metrics.ts';
 import { type FanoutMetrics, fanoutMetrics } from './fanout-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
 import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
@@ -19,7 +20,8 @@ export interface Metrics
     DatabaseMetrics,
     CacheMetrics,
     FanoutMetrics,
-    ClassMetrics {
+    ClassMetrics,
+    DegradationMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
@@ -35,6 +37,7 @@ export function createMetrics(): Metrics {
     ...cacheMetrics(registry),
     ...fanoutMetrics(registry),
     ...classMetrics(registry),
+    ...degradationMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
 }
