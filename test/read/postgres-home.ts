@@ -30,6 +30,8 @@ export function openPostgresHome({ config, clock }: Pick<TestService, 'config' |
       older: (position, limit) => loadOlder(signal, { tenant, viewer, position, limit }),
       newer: (position, limit) => loadNewer(signal, { tenant, viewer, position, limit }),
       partial: () => false,
+      stale: () => false,
+      cutShort: () => false,
       tidy: () => undefined,
     }),
     hydrate: createHydrate({
