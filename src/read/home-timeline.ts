@@ -3,8 +3,9 @@
  *
  * Invariants: a token names the last entry examined, not the last one shown; an empty token is the only end mark; every newer page looks back
  * below the head as far as the freshness objective, and passes over what its token says was shown, so that an entry that arrives late is
- * delivered, once.
+ * delivered, once. Where nothing at all can be loaded the page is empty and says so, and its tokens ask for the same again: it is never an end.
  */
+import { TributaryError } from '../errors.ts';
 import type { Call, Clock } from '../runtime.ts';
 import { POST_ID_MAX, type PostId, positionBeforeMs, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
 import { LIMITS } from '../timeline/limits.ts';
@@ -37,10 +38,14 @@ export interface HomeParts {
   readonly tokens: PageTokens;
   readonly openCandidates: OpenCandidates;
   readonly hydrate: Hydrate;
+  /** Milliseconds after which to try again, where the error means that nothing can be loaded for as long as an outage lasts: a page says that itself. Other errors fail the call. */
+  readonly outage?: (error: unknown) => number | undefined;
   readonly events: ReadEvents;
 }
 
 const NOTHING_SHOWN: ReadonlySet<PostId> = new Set();
+const RETRY_AFTER_MS = 500;
+const NOTHING_EXAMINED = { views: [], end: false };
 /** Position of a newer walk that has seen nothing yet: all entries are new to it. */
 const FROM_THE_START: NewerPosition = { kind: 'home_newer', after: 0, high: 0, low: 0, shown: [] };
 
@@ -52,9 +57,54 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
     readonly completeness: Completeness;
   }
 
-  function settle(filled: FilledPage, candidates: Candidates): Filled {
+  /** One page's hydrate, which remembers whether it left something out. */
+  function openHydrate(): { readonly hydrate: Hydrate; readonly leftOut: () => boolean } {
+    let leftOut = false;
+    return {
+      async hydrate(...of) {
+        const hydrated = await parts.hydrate(...of);
+        leftOut ||= hydrated.leftOut;
+        return hydrated;
+      },
+      leftOut: () => leftOut,
+    };
+  }
+
+  function settle(filled: FilledPage, candidates: Candidates, leftOut: boolean): Filled {
     if (filled.gone.length > 0) candidates.tidy(filled.gone);
-    return { ...filled, completeness: candidates.partial() ? 'partial' : filled.reduced ? 'reduced' : 'complete' };
+    // Nothing was examined, and what there is lies below what can be had now.
+    if (candidates.cutShort() && filled.lastExamined === undefined)
+      throw new TributaryError('DATABASE_UNAVAILABLE', {
+        message: 'older entries cannot be loaded now',
+        retryAfterMs: RETRY_AFTER_MS,
+      });
+    const stale = candidates.stale() || leftOut;
+    const completeness = candidates.partial() ? 'partial' : stale ? 'stale' : filled.reduced ? 'reduced' : 'complete';
+    return { ...filled, end: filled.end && !candidates.cutShort(), completeness };
+  }
+
+  /** The page that `read` makes, or an empty one whose tokens ask for the same again. */
+  async function measurePage(
+    surface: Surface,
+    pageSize: number,
+    again: { readonly nextPageToken: () => string; readonly headToken: () => string },
+    read: () => Promise<HomePage>,
+  ): Promise<HomePage> {
+    try {
+      return await measureRead(parts.clock, events, surface, read);
+    } catch (error) {
+      const retryAfterMs = parts.outage?.(error);
+      if (retryAfterMs === undefined) throw error;
+      events.pageServed({ surface, completeness: 'unavailable', rounds: 1, entries: 0, pageSize, end: false });
+      return {
+        views: [],
+        authors: new Map(),
+        completeness: 'unavailable',
+        nextPageToken: again.nextPageToken(),
+        headToken: again.headToken(),
+        retryAfterMs,
+      };
+    }
   }
 
   async function fillOlder(
@@ -64,6 +114,7 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   ): Promise<Filled> {
     const { from, pageSize, surface } = query;
     const candidates = parts.openCandidates(call, viewer);
+    const { hydrate, leftOut } = openHydrate();
     const filled = await fillPage(
       call,
       {
@@ -75,10 +126,10 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
         judge: hiddenFromHome,
         skip: NOTHING_SHOWN,
       },
-      parts.hydrate,
+      hydrate,
       fillEvents(surface),
     );
-    return settle(filled, candidates);
+    return settle(filled, candidates, leftOut());
   }
 
   function fillEvents(surface: Surface): { entryFiltered(reason: HiddenReason): void; missingEntry(): void } {
@@ -89,7 +140,11 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   async function olderPage(call: Call, owner: TokenOwner, from: number, pageSize: number): Promise<HomePage> {
-    return measureRead(parts.clock, events, 'home', async () => {
+    const again = {
+      nextPageToken: () => tokens.seal(owner, { kind: 'home_older', from }),
+      headToken: () => tokens.seal(owner, headOf(NOTHING_EXAMINED, from)),
+    };
+    return measurePage('home', pageSize, again, async () => {
       const filled = await fillOlder(call, owner.viewer, { from, pageSize, surface: 'home' });
       const { lastExamined } = filled;
       const nextPageToken =
@@ -110,9 +165,11 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   async function newerPage(call: Call, owner: TokenOwner, state: NewerPosition, pageSize: number): Promise<HomePage> {
-    return measureRead(parts.clock, events, 'home_newer', async () => {
+    const same = (): string => tokens.seal(owner, state);
+    return measurePage('home_newer', pageSize, { nextPageToken: same, headToken: same }, async () => {
       const { viewer } = owner;
       const candidates = parts.openCandidates(call, viewer);
+      const { hydrate, leftOut } = openHydrate();
       const examined = await fillPage(
         call,
         {
@@ -124,10 +181,10 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
           judge: hiddenFromHome,
           skip: new Set(state.shown),
         },
-        parts.hydrate,
+        hydrate,
         fillEvents('home_newer'),
       );
-      const filled = settle(examined, candidates);
+      const filled = settle(examined, candidates, leftOut());
       const next = afterNewer(state, filled);
       const head: NewerPosition = { ...next, after: next.low };
       // Every page looks back, since a walk that chases a busy writer may be long. One that showed nothing goes on from where it got to:
@@ -199,7 +256,10 @@ function pageFrom(
  * The head token of an older page that started at or below `from`. What the page showed is behind it. The oldest entry examined is not, where
  * it was hidden: it may come back. Below it an older page goes on; where there is none, what arrives late there has no other way to be seen.
  */
-function headOf(filled: FilledPage, from: number): NewerPosition {
+function headOf(
+  filled: Pick<FilledPage, 'views' | 'firstExamined' | 'lastExamined' | 'end'>,
+  from: number,
+): NewerPosition {
   const high = filled.firstExamined;
   const oldest = filled.lastExamined;
   if (high === undefined || oldest === undefined) {
@@ -231,6 +291,6 @@ function lookBackFrom(high: number): number {
   return high === 0 ? 0 : positionBeforeMs(postIdMs(postIdFrom(high)) - LIMITS.freshnessObjectiveMs);
 }
 
-function shownIds(filled: FilledPage): readonly PostId[] {
+function shownIds(filled: Pick<FilledPage, 'views'>): readonly PostId[] {
   return filled.views.map(({ post }) => post.meta.postId);
 }
