@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { CacheAssembly } from './cache-assembly.ts';
 import type { Config } from './config.ts';
+import type { DegradationAssembly } from './degradation-assembly.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { createListAuthorPosts } from './read/author-posts.ts';
 import { createGraphLists } from './read/graph-lists.ts';
@@ -54,8 +55,11 @@ export function assemble(parts: {
   readonly cache: CacheAssembly;
   /** Hints at a new fan-out job at once; never waited for. */
   readonly nudge: (job: DueJob) => void;
+  /** Operators' verbs do without. */
+  readonly degradation?: Pick<DegradationAssembly, 'hasDatabase' | 'omitsCounts' | 'outage'>;
 }): Assembly {
-  const { config, runtime, metrics, database, cache } = parts;
+  const { config, runtime, metrics, database, cache, degradation } = parts;
+  const hasDatabase = degradation?.hasDatabase ?? (() => true);
   const { clock, log, random } = runtime;
 
   const loadPosts = (call: Call, postIds: readonly PostId[]) =>
@@ -64,8 +68,10 @@ export function assemble(parts: {
     graphReads.loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors: of });
   const loadAuthors = (call: Call, of: readonly UserId[]) =>
     authors.loadAuthors(database, call.signal, { tenant: call.tenant, authors: of });
-  const loadCounts = (call: Call, postIds: readonly PostId[]) =>
-    counters.loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
+  const loadCounts = async (call: Call, postIds: readonly PostId[]) =>
+    degradation?.omitsCounts()
+      ? undefined
+      : counters.loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
 
   const events: ReadEvents = {
     readFinished: (event) => metrics.readFinished(event),
@@ -75,7 +81,15 @@ export function assemble(parts: {
       metrics.pageServed({ ...page, short: !end && entries < pageSize, empty: !end && entries === 0 }),
   };
   const tokens = createPageTokens({ keys: config.pageTokenKeys, rejected: (fault) => metrics.tokenRejected(fault) });
-  const hydrate = createHydrate({ clock, log, ...cache.people, loadCounts });
+  const hydrateWith = (mayLeaveOut: boolean) =>
+    createHydrate({
+      clock,
+      log,
+      ...cache.people,
+      loadCounts,
+      fallback: { known: cache.known, hasDatabase, mayLeaveOut },
+    });
+  const hydrate = hydrateWith(false);
 
   const holder = randomUUID();
   const mint = createMint({
@@ -151,7 +165,8 @@ export function assemble(parts: {
       home: createHomeTimeline({
         clock,
         tokens,
-        hydrate,
+        hydrate: hydrateWith(true),
+        ...(degradation && { outage: degradation.outage }),
         events,
         openCandidates: cache.openCandidates,
       }),

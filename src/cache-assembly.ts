@@ -4,6 +4,7 @@ import type { Metrics } from './metrics/metrics.ts';
 import { type CachedPeople, createCachedPeople } from './read/cached-people.ts';
 import { createCachedPosts, type LoadPosts } from './read/cached-posts.ts';
 import { createCandidates, type OpenCandidates } from './read/candidates.ts';
+import { createKnownFacts, type KnownFacts } from './read/known-facts.ts';
 import { createLeaseFill, type LeaseFillEvents } from './read/lease-fill.ts';
 import { createReadPulledEntries } from './read/pulled-entries.ts';
 import { createReadResidentHome } from './read/resident-home.ts';
@@ -47,6 +48,8 @@ export interface CacheAssembly {
   readonly forget: Forget;
   readonly loadPosts: LoadPosts;
   readonly people: CachedPeople;
+  /** What the cache knows, without Postgres. */
+  readonly known: KnownFacts;
   readonly openCandidates: OpenCandidates;
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
@@ -112,8 +115,10 @@ export function assembleCache(parts: {
   readonly metrics: Metrics;
   readonly database: Database;
   readonly cache: Cache;
+  /** Whether Postgres is worth asking; background work, which waits for it, always does. */
+  readonly hasDatabase?: () => boolean;
 }): CacheAssembly {
-  const { config, runtime, metrics, database, cache } = parts;
+  const { config, runtime, metrics, database, cache, hasDatabase = () => true } = parts;
   const { clock, log, random } = runtime;
   const { cap, stride } = config.timeline;
   const keys = createKeys(config.timeline.shards);
@@ -136,10 +141,20 @@ export function assembleCache(parts: {
   const followStates = (call: Call, follower: UserId, followees: readonly UserId[]) =>
     loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees });
 
+  const profiles = createAuthorProfiles(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS });
+  const bodies = createPostBodies(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS });
+  const known = createKnownFacts({
+    posts: postFacts,
+    bodies,
+    relations: relationFacts,
+    authors: authorFacts,
+    profiles,
+    newToken,
+  });
   const people = createCachedPeople({
     fillRelations: createLeaseFill({ facts: relationFacts, newToken, events: fillEvents('relation') }),
     fillAuthors: createLeaseFill({ facts: authorFacts, newToken, events: fillEvents('author') }),
-    profiles: createAuthorProfiles(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
+    profiles,
     loadRelations: relationsNow,
     loadAuthors: (call, authors) => loadAuthors(database, call.signal, { tenant: call.tenant, authors }),
     events: {
@@ -149,7 +164,7 @@ export function assembleCache(parts: {
   });
   const loadPosts = createCachedPosts({
     fillMeta: createLeaseFill({ facts: postFacts, newToken, events: fillEvents('post') }),
-    bodies: createPostBodies(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
+    bodies,
     async loadRows(call, postIds) {
       const { entries } = await loadPostsById(database, call.signal, { tenant: call.tenant, postIds });
       return new Map(
@@ -205,6 +220,14 @@ export function assembleCache(parts: {
     events: { forgotten: (outcome) => metrics.forgotten(outcome) },
   });
 
+  const listReading = {
+    lists,
+    listsMax: config.pulled.listsMax,
+    events: {
+      listRead: (state: string) => metrics.cacheRead('list', state),
+      queried: (why: 'beyond' | 'not_ready') => metrics.pulledQueried(why),
+    },
+  };
   const forceRebuild = createForcedRebuild({ sets: timelines, rebuild });
   return {
     timelines,
@@ -212,13 +235,23 @@ export function assembleCache(parts: {
     forget,
     loadPosts,
     people,
+    known,
     openCandidates: createCandidates({
       readResident: createReadResidentHome({
         readEntries: createReadHomeEntries(cache, keys, { ...config.timeline, tokenLifeMs }),
         pulledFacts,
-        loadPulled: (call, viewer) => loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer }),
+        async loadPulled(call, viewer) {
+          try {
+            return await loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer });
+          } catch (error) {
+            if (call.signal.aborted || hasDatabase()) throw error;
+            return undefined;
+          }
+        },
         newToken,
-        rebuild: async (call, viewer) => forReader(await rebuild(call, { viewer }, 'absent')),
+        // One that cannot end would only keep others from rebuilding once Postgres is back.
+        rebuild: async (call, viewer) =>
+          hasDatabase() ? forReader(await rebuild(call, { viewer }, 'absent')) : 'refused',
         waitMs: config.rebuild.waitMs,
         events: {
           timelineRead: (state) => metrics.cacheRead('timeline', state),
@@ -227,16 +260,20 @@ export function assembleCache(parts: {
         },
       }),
       readPulled: createReadPulledEntries({
-        lists,
+        ...listReading,
         rebuild: async (call, list) => forReader(await rebuildList(call, list, 'absent')),
         loadNewestOfMany: (call, query) => loadNewestOfMany(database, call.signal, { tenant: call.tenant, ...query }),
-        listsMax: config.pulled.listsMax,
-        events: {
-          listRead: (state) => metrics.cacheRead('list', state),
-          queried: (why) => metrics.pulledQueried(why),
-        },
       }),
       loadPosts,
+      withoutDatabase: {
+        hasDatabase,
+        readPulled: createReadPulledEntries({
+          ...listReading,
+          rebuild: async () => 'refused',
+          loadNewestOfMany: async () => [],
+        }),
+        loadPosts: known.posts,
+      },
       loadOlder: createLoadHomeOlder(database),
       loadNewer: createLoadHomeNewer(database),
       removeDead: createRemoveDead({

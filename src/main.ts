@@ -100,7 +100,14 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const relayDatabase = openDatabase('relay', config.database.poolRelay);
   const cache = openCache(config, runtime, metrics, { guard: guards.cache });
-  const cached = assembleCache({ config, runtime, metrics, database: requests, cache });
+  const cached = assembleCache({
+    config,
+    runtime,
+    metrics,
+    database: requests,
+    cache,
+    hasDatabase: degradation.hasDatabase,
+  });
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round. It waits where requests are refused.
   const workerCache = openCache(config, runtime, metrics);
   const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache: workerCache });
@@ -120,7 +127,15 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     relayDatabase,
     cache: cachedForWorkers,
   });
-  const assembly = assemble({ config, runtime, metrics, database: requests, cache: cached, nudge: fanout.nudge });
+  const assembly = assemble({
+    config,
+    runtime,
+    metrics,
+    database: requests,
+    cache: cached,
+    nudge: fanout.nudge,
+    degradation,
+  });
   const { administer, importPosts } = assembly;
   const flows = degradation.bounded(assembly.flows);
   const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
