@@ -1,0 +1,179 @@
+/** Owns the ladder as callers and operators see it: down and up again, rung by rung, with nothing shown on any of them that is hidden. */
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { levelOf } from '../../src/degradation/ladder.ts';
+import { eventually } from '../harness/eventually.ts';
+import type { Cast } from '../harness/play.ts';
+import { storeClass } from '../harness/rows.ts';
+import { wholeHome } from '../harness/walk.ts';
+import { completenessOf, idsOf, type OutageStage, openOutageStage } from './outage-stage.ts';
+
+let stage: OutageStage;
+let cast: Cast;
+beforeAll(async () => {
+  stage = await openOutageStage({ TIMELINE_CAP: '20', TIMELINE_TRIM_STRIDE: '1' });
+  cast = stage.tenant.cast();
+  await cast.play(`
+    rita follows ada, ben, mia, sue, pam
+    ada posts 3 times as a; ben posts "quoted" as b; mia posts 2 times as m; pam posts 2 times as p; sue posts "s" as s
+    ada posts "private" to nobody as secret
+    ada reposts b; ada replies to b "yes" as reply
+    rita posts "own" as own
+    rita mutes mia; sue blocks rita
+    ben follows ada; cyd follows ada
+  `);
+  await stage.tenant.graph.putAuthor({ authorId: 'ada', displayName: 'Ada' });
+  await storeClass(stage.database, stage.tenant.id, { authors: ['pam'], fanoutClass: 'pull' });
+  await stage.service.settle();
+});
+afterAll(() => stage.close());
+
+/** All is back, and every fact of rita's home is cached. */
+beforeEach(async () => {
+  await Promise.all([stage.redis.restore(), stage.postgres.restore()]);
+  await eventually(async () => expect(await look()).toMatchObject({ completeness: 'COMPLETE' }));
+});
+
+async function look(viewer = 'rita') {
+  const page = await stage.home(viewer);
+  const { home } = await stage.tenant.oracle(viewer);
+  // Whatever is away.
+  expect(home).toEqual(expect.arrayContaining([...idsOf(page)]));
+  return {
+    completeness: completenessOf(page),
+    ids: idsOf(page),
+    all: idsOf(page).length === home.length,
+    counted: page.entries.some((view) => view.counts !== undefined),
+    named: page.authors['ada']?.displayName,
+    retry: page.retryDelay !== undefined,
+    next: page.nextPageToken,
+    head: page.headToken,
+  };
+}
+
+const levels = ['full', 'reduced', 'stale', 'partial', 'unavailable'];
+const level = async (): Promise<string | undefined> => levels[await stage.scraped('tributary_degradation_level')];
+
+/** Until the breaker has noticed. */
+async function away(...dependencies: readonly ('cache' | 'database')[]): Promise<void> {
+  for (const dependency of dependencies) await stage[dependency === 'cache' ? 'redis' : 'postgres'].refuse();
+  await eventually(async () => {
+    await stage.home('rita').catch(() => undefined);
+    for (const dependency of dependencies)
+      expect(await stage.scraped(`tributary_breaker_state{dependency="${dependency}"}`)).toBeGreaterThan(0);
+  });
+}
+
+it('takes its level from what is away', () => {
+  const at = (cache: boolean, database: boolean, pressure = 0) => levelOf({ cache, database, pressure });
+  expect([at(true, true), at(true, true, 0.5), at(true, false), at(false, true), at(false, false)]).toEqual(levels);
+  expect([at(true, false, 9), at(false, true, 9)]).toEqual(['stale', 'partial']);
+});
+
+describe('the way down and up again', () => {
+  it('without the cache: bounded pages from Postgres, PARTIAL and right, and full ones once it is back', async () => {
+    expect(await look()).toMatchObject({ all: true, counted: true, named: 'Ada' });
+    expect(await level()).toBe('full');
+    await away('cache');
+    expect(await look()).toMatchObject({ completeness: 'PARTIAL', all: true, counted: true, named: 'Ada' });
+    expect(await level()).toBe('partial');
+    expect(await wholeHome(stage.tenant, 'rita', 3)).toEqual((await stage.tenant.oracle('rita')).home);
+    // What hides is durable, not confirmed, and holds by itself later.
+    await expect(cast.play('rita mutes ben')).rejects.toThrow();
+    expect((await look()).ids).not.toContain(cast.post('b').postId);
+    await stage.redis.restore();
+    await eventually(async () => expect(await look()).toMatchObject({ completeness: 'COMPLETE', all: true }));
+    expect(await level()).toBe('full');
+    await eventually(() => cast.play('rita unmutes ben'));
+    const lines = stage.service.logLines.join('\n');
+    expect(lines).toContain('"dependency":"cache","state":"open","msg":"breaker changed"');
+    expect(lines).toContain('"from":"full","to":"partial","msg":"the level of degradation changed"');
+  });
+
+  it('without Postgres: what the cache holds, counters left out', async () => {
+    await away('database');
+    expect(await look()).toMatchObject({ completeness: 'REDUCED', all: true, counted: false, named: 'Ada' });
+    expect(await level()).toBe('stale');
+    await stage.postgres.restore();
+    await eventually(async () => expect(await look()).toMatchObject({ completeness: 'COMPLETE', counted: true }));
+    expect(await level()).toBe('full');
+  });
+
+  it('without both: an empty page that says so, with a delay, and tokens that lead to all of it later', async () => {
+    await away('cache', 'database');
+    const page = await look();
+    expect(page).toMatchObject({ completeness: 'UNAVAILABLE', ids: [], retry: true });
+    expect(await level()).toBe('unavailable');
+    const again = await stage.home('rita', page.next);
+    expect(completenessOf(again)).toBe('UNAVAILABLE');
+    const newer = await stage.home('rita', page.head);
+    expect(completenessOf(newer)).toBe('UNAVAILABLE');
+    await Promise.all([stage.redis.restore(), stage.postgres.restore()]);
+    const { home } = await stage.tenant.oracle('rita');
+    await eventually(async () => {
+      expect(idsOf(await stage.home('rita', again.nextPageToken))).toEqual(home);
+      expect(idsOf(await stage.home('rita', newer.nextPageToken))).toEqual(home.toReversed());
+    });
+  });
+});
+
+describe('without Postgres, what is not known', () => {
+  it.each([
+    { gone: 'ap', what: 'profiles are left out', expected: { completeness: 'REDUCED', all: true, named: undefined } },
+    { gone: 'pull', what: 'of pulled authors makes the page stale', expected: { completeness: 'STALE', named: 'Ada' } },
+    { gone: 'al', what: 'of a pulled author’s list makes the page stale', expected: { completeness: 'STALE' } },
+  ] as const)('$gone: $what', async ({ gone, expected }) => {
+    await away('database');
+    await stage.cached.evict(gone);
+    const page = await look();
+    expect(page).toMatchObject(expected);
+    expect(page.ids).toEqual(expect.arrayContaining([...cast.ids('a1', 'a2', 'a3', 'own')]));
+  });
+
+  it.each([
+    { gone: 'rel', what: 'relations hide all but one’s own' },
+    { gone: 'am', what: 'states of authors hide all' },
+    { gone: 'pm', what: 'meta of posts hides all' },
+    { gone: 'pb', what: 'bodies hide all' },
+  ] as const)('$gone: $what, and nothing is forgotten for that', async ({ gone }) => {
+    const before = await stage.cached.entries('rita');
+    await away('database');
+    await stage.cached.evict(gone);
+    const page = await look();
+    expect(page).toMatchObject({ completeness: 'STALE', ids: gone === 'rel' ? cast.ids('own') : [] });
+    await expect(stage.tenant.posts.getPost({ viewerId: 'rita', postId: cast.post('a1').postId })).rejects.toThrow(
+      /database/,
+    );
+    await stage.postgres.restore();
+    await eventually(async () => expect(await look()).toMatchObject({ completeness: 'COMPLETE', all: true }));
+    expect(await stage.cached.entries('rita')).toEqual(before);
+  });
+
+  it('of a timeline that is not there makes the page empty, and it says so', async () => {
+    await away('database');
+    await stage.cached.evict('tl');
+    expect(await look()).toMatchObject({ completeness: 'UNAVAILABLE', ids: [], retry: true });
+    await stage.postgres.restore();
+    // Nobody waits for the lease of a rebuild that could not end.
+    await eventually(async () => expect(await look()).toMatchObject({ completeness: 'COMPLETE', all: true }), {
+      timeoutMs: 3_000,
+    });
+  });
+
+  it('below what a timeline holds is not the end', async () => {
+    await cast.play('tom follows zoe; zoe posts 40 times as z');
+    await stage.service.settle();
+    await eventually(async () => expect((await look('tom')).completeness).toBe('COMPLETE'));
+    const { home } = await stage.tenant.oracle('tom');
+    await away('database');
+    const page = await look('tom');
+    expect(page.completeness).toBe('STALE');
+    expect(page.ids.length).toBeGreaterThan(0);
+    expect(home.slice(0, page.ids.length)).toEqual(page.ids);
+    const below = await stage.home('tom', page.next);
+    expect([completenessOf(below), below.entries]).toEqual(['UNAVAILABLE', []]);
+    await stage.postgres.restore();
+    await eventually(async () =>
+      expect(idsOf(await stage.home('tom', below.nextPageToken))).toEqual(home.slice(page.ids.length)),
+    );
+  });
+});
