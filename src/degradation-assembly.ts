@@ -54,10 +54,13 @@ export function assembleDegradation(parts: {
   const { clock, log, random } = parts.runtime;
   let level: Level = 'full';
 
-  function changed(dependency: Dependency, state: BreakerState): void {
+  const told: Record<Dependency, BreakerState> = { cache: 'closed', database: 'closed' };
+  function changed(dependency: Dependency, state: BreakerState, cause: unknown): void {
     metrics.breakerChanged(dependency, state);
-    // A probe that fails changes it twice, several times a second.
-    log[state === 'half_open' ? 'debug' : 'info']({ dependency, state }, 'breaker changed');
+    // A probe that fails changes it twice, several times a second: one line when it opens and one when it closes say it all.
+    const isNews = state !== 'half_open' && state !== told[dependency];
+    log[isNews ? 'warn' : 'debug']({ dependency, state, ...(isNews && { err: cause }) }, 'breaker changed');
+    if (isNews) told[dependency] = state;
     settleLevel();
   }
   const breakerOf = (
@@ -71,7 +74,7 @@ export function assembleDegradation(parts: {
       ...facts,
       clock,
       refusal: () => new TributaryError(facts.reason, { message: facts.message, retryAfterMs: RETRY_AFTER_MS }),
-      changed: (state) => changed(dependency, state),
+      changed: (state, cause) => changed(dependency, state, cause),
     });
   const cache = breakerOf('cache', {
     isFailure: isCacheUnreached,

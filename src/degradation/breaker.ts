@@ -29,7 +29,8 @@ export interface BreakerParts {
   /** Asks the dependency for a sign of life, past the breaker. */
   readonly probe: (signal: AbortSignal) => Promise<unknown>;
   readonly clock: Clock;
-  readonly changed: (state: BreakerState) => void;
+  /** With what opened it. */
+  readonly changed: (state: BreakerState, cause?: unknown) => void;
 }
 
 /** Failures in a row that open the breaker, once they span the time below. */
@@ -52,18 +53,22 @@ export function createBreaker(parts: BreakerParts): Breaker {
   let cancelProbe = (): void => undefined;
   let stopped = false;
   policy.onStateChange((state) => {
-    parts.changed(nameOf(state));
+    const { lastFailure } = policy;
+    if (state === CircuitState.Open && lastFailure && 'error' in lastFailure) parts.changed('open', lastFailure.error);
+    else parts.changed(nameOf(state));
     if (state === CircuitState.Open && !stopped) cancelProbe = after(PROBE_EVERY_MS, () => void probe());
   });
 
   /** Ends with the breaker closed, or open again, which sends the next one. */
   async function probe(): Promise<void> {
-    const signal = AbortSignal.timeout(PROBE_TIMEOUT_MS);
+    const limit = new AbortController();
+    const cancelLimit = after(PROBE_TIMEOUT_MS, () => limit.abort(new ProbeFailed('no sign of life in time')));
     const ask = (): Promise<unknown> =>
-      untilAborted(parts.probe(signal), signal).catch((error: unknown) => {
+      untilAborted(parts.probe(limit.signal), limit.signal).catch((error: unknown) => {
         throw new ProbeFailed('no sign of life', { cause: error });
       });
     await policy.execute(ask).catch(() => undefined);
+    cancelLimit();
   }
 
   function throwUnlessClosed(): void {
@@ -72,9 +77,20 @@ export function createBreaker(parts: BreakerParts): Breaker {
 
   return {
     isClosed: () => policy.state === CircuitState.Closed,
-    async call(work) {
+    async call<Result>(work: () => Promise<Result>) {
       throwUnlessClosed();
-      return policy.execute(work);
+      // An error that was answered is as good a sign of life as any; cockatiel would learn nothing from it.
+      const end = await policy.execute(() =>
+        work().then(
+          (value): End<Result> => ({ value }),
+          (error: unknown): End<Result> => {
+            if (parts.isFailure(error)) throw error;
+            return { error };
+          },
+        ),
+      );
+      if ('error' in end) throw end.error;
+      return end.value;
     },
     async attempt(work) {
       throwUnlessClosed();
@@ -93,6 +109,8 @@ export function createBreaker(parts: BreakerParts): Breaker {
     },
   };
 }
+
+type End<Result> = { readonly value: Result } | { readonly error: unknown };
 
 class ProbeFailed extends Error {}
 
