@@ -32,6 +32,7 @@ import { createDelete, type DeleteTransaction } from './write/delete.ts';
 import { createEdit, createModerate, type PostTransaction } from './write/edit.ts';
 import { createImport, type ImportPosts } from './write/import.ts';
 import { createMint } from './write/mint.ts';
+import { createOwedOwn } from './write/owed-own.ts';
 import { createShowOwn } from './write/own-timeline.ts';
 import { createPublish } from './write/publish.ts';
 import { createShowPulled } from './write/pulled-list.ts';
@@ -42,6 +43,7 @@ export interface Assembly {
   readonly flows: Flows;
   readonly administer: Administer;
   readonly importPosts: ImportPosts;
+  stop(): void;
 }
 
 /** Of a walk that recounts all authors of a tenant; leaves the last of them time to end within an operator's verb. */
@@ -104,6 +106,14 @@ export function assemble(parts: {
   });
 
   const { forget } = cache;
+  const owedOwn = createOwedOwn({
+    async push(signal, { tenant, author, postId }) {
+      const [outcome] = await cache.timelines.push(signal, { tenant, postId, viewers: [author] });
+      return outcome;
+    },
+    monotonicMs: () => clock.monotonicMs(),
+    owed: (count) => metrics.ownPostsOwed(count),
+  });
   const recountFollowers = createRecountFollowers({
     clock,
     recount: (call, author) => counters.recountFollowers(database, call.signal, { tenant: call.tenant, author }),
@@ -128,7 +138,10 @@ export function assemble(parts: {
         showOwn: createShowOwn({
           push: (signal, post) => cache.timelines.push(signal, post),
           random,
-          pending: () => metrics.ownTimelinePending(),
+          pending(post) {
+            metrics.ownTimelinePending();
+            owedOwn.owe(post);
+          },
         }),
         showPulled: createShowPulled({
           push: (signal, post) => cache.lists.push(signal, post),
@@ -206,6 +219,7 @@ export function assemble(parts: {
       insertImportedPosts: (call, rows, fanOut) =>
         publishing.insertImportedPosts(database, call.signal, { tenant: call.tenant, posts: rows, fanOut }),
     }),
+    stop: () => owedOwn.stop(),
   };
 }
 

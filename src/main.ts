@@ -156,6 +156,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       await frontDoor.stop();
       readiness.stop();
       degradation.stop();
+      assembly.stop();
       await Promise.all([fanout.stop(), classes.stop(), ...background.map((rounds) => rounds.stop())]);
       await Promise.all([cached.stop(), cachedForWorkers.stop()]);
       await Promise.all([

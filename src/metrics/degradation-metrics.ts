@@ -29,6 +29,8 @@ export interface DegradationMetrics {
   callShed(priority: Sheddable, why: PressureKind): void;
   /** A read was refused because as many as may be are served without the cache. */
   degradedReadRefused(): void;
+  /** Posts that are not in their authors' own timelines yet, and are brought there by this process. */
+  ownPostsOwed(posts: number): void;
 }
 
 export function degradationMetrics(registry: Registry): DegradationMetrics {
@@ -76,6 +78,11 @@ export function degradationMetrics(registry: Registry): DegradationMetrics {
     help: 'Reads refused because as many as may be were being served without the cache.',
     registers,
   });
+  const owed = new Gauge({
+    name: 'tributary_own_posts_owed',
+    help: "Posts that this process still has to bring to their authors' own timelines.",
+    registers,
+  });
   return {
     breakerChanged(dependency, state) {
       states.set({ dependency }, BREAKER_STATES.indexOf(state));
@@ -87,5 +94,6 @@ export function degradationMetrics(registry: Registry): DegradationMetrics {
     },
     callShed: (priority, why) => shed.inc({ priority, why }),
     degradedReadRefused: () => refused.inc(),
+    ownPostsOwed: (posts) => owed.set(posts),
   };
 }

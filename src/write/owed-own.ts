@@ -22,8 +22,9 @@ export interface OwedOwn {
 }
 
 export interface OwedOwnParts {
-  /** One outcome for each post, in order; an error where it was not confirmed. */
-  readonly push: (signal: AbortSignal, post: OwnPost) => Promise<PushOutcome | TributaryError>;
+  /** An error, or a rejection, where it was not confirmed. */
+  readonly push: (signal: AbortSignal, post: OwnPost) => Promise<PushOutcome | TributaryError | undefined>;
+  readonly monotonicMs: () => number;
   /** Posts that are owed now. */
   readonly owed: (posts: number) => void;
 }
@@ -33,11 +34,14 @@ const OWED_MAX = 20_000;
 /** With the cache's reconnection within the second that is promised. While a breaker refuses, a try costs nothing. */
 const AGAIN_EVERY_MS = 200;
 const TRY_MAX_MS = 500;
-/** Posts of one try. The first of them goes alone: where it is not confirmed the others would not be either. */
+/** Posts of one try, after one that goes alone: where that is not confirmed the others would hardly be. */
 const TOGETHER = 64;
+/** Then the job has brought it long ago, or Redis has been away for so long that half a minute more is little. It also ends what one timeline alone will never take. */
+const OWED_LIFE_MS = 600_000;
 
 export function createOwedOwn(parts: OwedOwnParts): OwedOwn {
-  const owed = new Set<OwnPost>();
+  /** Since when, those first that were tried least lately. */
+  const owed = new Map<OwnPost, number>();
   let cancelNext: (() => void) | undefined;
   let stopped = false;
 
@@ -54,15 +58,20 @@ export function createOwedOwn(parts: OwedOwnParts): OwedOwn {
   async function pay(post: OwnPost): Promise<boolean> {
     const outcome = await parts.push(AbortSignal.timeout(TRY_MAX_MS), post).catch(() => undefined);
     const paid = outcome !== undefined && !(outcome instanceof Error);
-    if (paid) owed.delete(post);
+    const sinceMs = owed.get(post);
+    owed.delete(post);
+    // To the end of the row: one that is not taken holds no other up.
+    if (!paid && sinceMs !== undefined && parts.monotonicMs() - sinceMs < OWED_LIFE_MS) owed.set(post, sinceMs);
     return paid;
   }
 
-  /** Ends with nothing owed, or with the first try that was not confirmed. */
+  /** Tries each once at most, and ends early where not even the first of a batch was confirmed. */
   async function payAll(): Promise<void> {
-    for (let [first, ...rest] = owed; first && !stopped; [first, ...rest] = owed) {
-      if (!(await pay(first))) break;
-      await Promise.all(rest.slice(0, TOGETHER).map(pay));
+    const posts = [...owed.keys()];
+    for (let from = 0; from < posts.length && !stopped; from += 1 + TOGETHER) {
+      const [first, ...rest] = posts.slice(from, from + 1 + TOGETHER);
+      if (!first || !(await pay(first))) break;
+      await Promise.all(rest.map(pay));
     }
     parts.owed(owed.size);
   }
@@ -70,7 +79,7 @@ export function createOwedOwn(parts: OwedOwnParts): OwedOwn {
   return {
     owe(post) {
       if (stopped || owed.size >= OWED_MAX) return;
-      owed.add(post);
+      owed.set(post, parts.monotonicMs());
       parts.owed(owed.size);
       later();
     },
