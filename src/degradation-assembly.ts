@@ -14,7 +14,7 @@ import type { Metrics } from './metrics/metrics.ts';
 import type { Flows } from './rpc/flows.ts';
 import type { CallPriority } from './rpc/priority.ts';
 import { type Call, type Runtime, untilAborted } from './runtime.ts';
-import { type DatabaseGuard, isDatabaseUnreached } from './store/postgres/client.ts';
+import { type DatabaseGuard, isDatabaseUnreached, type PoolLoad } from './store/postgres/client.ts';
 import { type CacheOptions, isCacheUnreached } from './store/redis/client.ts';
 
 export interface DegradationAssembly {
@@ -47,7 +47,7 @@ export function assembleDegradation(parts: {
   readonly metrics: Metrics;
   readonly pingCache: (signal: AbortSignal) => Promise<void>;
   readonly pingDatabase: (signal: AbortSignal) => Promise<void>;
-  readonly longestWaitMs: () => number;
+  readonly databaseLoad: () => PoolLoad;
   readonly callsInFlight: () => number;
 }): DegradationAssembly {
   const { config, metrics } = parts;
@@ -91,7 +91,7 @@ export function assembleDegradation(parts: {
 
   const pressure = createPressureWatch({
     clock,
-    longestWaitMs: parts.longestWaitMs,
+    database: parts.databaseLoad,
     inFlightShare: () => parts.callsInFlight() / config.callsInFlightMax,
     // Half of what ends a wait by force: a read waits for a connection more than once.
     bounds: { eventLoopMs: config.eventLoopDelayMaxMs, waitMs: config.database.acquireTimeoutMs / 2 },

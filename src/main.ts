@@ -88,7 +88,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     metrics,
     pingCache: (signal) => cache.ping(signal),
     pingDatabase: (signal) => requests.ping(signal),
-    longestWaitMs: () => requests.longestWaitMs(),
+    databaseLoad: () => requests.load(),
     callsInFlight: () => frontDoor.running(),
   });
   const { guards } = degradation;

@@ -1,6 +1,9 @@
 /**
  * Owns how hard pressed the process is: the delay of its event loop and the wait for a database connection, each as a share of what can be borne.
  *
+ * The wait is the one that a newcomer has before them: those who wait now, over how many were served lately. How long the oldest has waited tells of the past: at four times the load that can be
+ * borne, a quarter of what a newcomer will wait.
+ *
  * Invariant: only load that stands counts. What is measured is the least of the last looks: a burst that drains between two of them is no load, a queue that never empties is.
  */
 import type { PressureKind } from '../metrics/degradation-metrics.ts';
@@ -19,8 +22,8 @@ export interface PressureWatch {
 
 export interface PressureParts {
   readonly clock: Clock;
-  /** How long the caller has waited who has waited longest for a database connection, in milliseconds. */
-  readonly longestWaitMs: () => number;
+  /** Who waits for a database connection now, and how many connections were handed out so far. */
+  readonly database: () => { readonly waiting: number; readonly granted: number };
   /** Share of the calls that may be in flight. */
   readonly inFlightShare: () => number;
   /** What can be borne for as long as a window, in milliseconds. */
@@ -29,18 +32,27 @@ export interface PressureParts {
   readonly looked: () => void;
 }
 
-const LOOK_EVERY_MS = 100;
-/** Looks that must all find load: half a second of them. */
+const LOOK_EVERY_MS = 50;
+/** Looks that must all find load: a quarter of a second of them. Longer ones see a queue late, when it has grown beyond what those in it will wait. */
 const WINDOW_LOOKS = 5;
 
 export function createPressureWatch(parts: PressureParts): PressureWatch {
   const { bounds, clock } = parts;
-  let looks: readonly { readonly lateMs: number; readonly waitMs: number }[] = [];
+  let looks: readonly {
+    readonly atMs: number;
+    readonly granted: number;
+    readonly lateMs: number;
+    readonly waitMs: number;
+  }[] = [];
   let standing = { event_loop: 0, database: 0 };
   let cancelNext = (): void => undefined;
 
   function look(lateMs: number): void {
-    looks = [...looks.slice(1 - WINDOW_LOOKS), { lateMs, waitMs: parts.longestWaitMs() }];
+    const { waiting, granted } = parts.database();
+    const atMs = clock.monotonicMs();
+    const [first = { atMs, granted }] = looks;
+    const waitMs = (waiting * (atMs - first.atMs)) / Math.max(1, granted - first.granted);
+    looks = [...looks.slice(1 - WINDOW_LOOKS), { atMs, granted, lateMs, waitMs }];
     if (looks.length === WINDOW_LOOKS) {
       standing = {
         event_loop: Math.min(...looks.map((one) => one.lateMs)) / bounds.eventLoopMs,

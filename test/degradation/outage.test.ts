@@ -119,6 +119,27 @@ it.each([
   },
 );
 
+it('both restarted three times under load, then forgotten by the network: every call is answered, and callers see full pages again without a restart of ours', async () => {
+  await open();
+  const both = [stage.redis, stage.postgres];
+  let over = false;
+  const load = offer(() => over);
+  for (let restart = 0; restart < 3; restart += 1) {
+    await Promise.all(both.map((proxy) => proxy.refuse()));
+    await pause(200);
+    await Promise.all(both.map((proxy) => proxy.restore()));
+    await eventually(async () => expect(await read('viewer-1')).toBe('COMPLETE'));
+  }
+  for (const proxy of both) proxy.forget();
+  await eventually(async () => expect(await read('viewer-1')).toBe('COMPLETE'), { timeoutMs: 10_000 });
+  over = true;
+  const { ends } = await load;
+  expectRefusals(ends);
+  expect(ends).toContain('COMPLETE');
+  // Every connection of the pool is a new one.
+  await eventually(() => Promise.all(Array.from({ length: 10 }, publish)), { timeoutMs: 10_000 });
+});
+
 /** All but pages and posts is an honest refusal. */
 function expectRefusals(ends: ReadonlySet<string>): void {
   const honest = ['COMPLETE', 'REDUCED', 'STALE', 'PARTIAL', 'UNAVAILABLE', 'DEADLINE_EXCEEDED', 'published'];

@@ -7,7 +7,7 @@
  */
 import { DatabaseError, type Pool, type PoolClient, default as pg } from 'pg';
 import { TributaryError } from '../../errors.ts';
-import { after, systemClock, throwIfAborted, untilAborted } from '../../runtime.ts';
+import { after, throwIfAborted, untilAborted } from '../../runtime.ts';
 
 export interface Statement {
   /** Name under which each connection prepares the text once; one name for one text. */
@@ -24,8 +24,6 @@ export interface Database {
   /** Runs `work` on one connection; inside it only the given transaction may be used. Rolls back when it throws. */
   transaction<Result>(signal: AbortSignal, work: (transaction: Transaction) => Promise<Result>): Promise<Result>;
   load(): PoolLoad;
-  /** How long the caller has waited for a connection who has waited longest, in milliseconds; 0 where nobody waits. */
-  longestWaitMs(): number;
   /** Asks for a sign of life, past the guard and the pool. Throws where there is none. */
   ping(signal: AbortSignal): Promise<void>;
   /** Ends idle connections at once and busy ones when their statement is done. */
@@ -36,6 +34,8 @@ export interface PoolLoad {
   readonly total: number;
   readonly idle: number;
   readonly waiting: number;
+  /** Connections handed out so far. */
+  readonly granted: number;
 }
 
 export interface DatabaseOptions {
@@ -82,8 +82,8 @@ export function createDatabase(options: DatabaseOptions): Database {
   const pool = createPool(options, options.pool, options.connectionsMax);
   const control = createPool(options, `${options.pool}-cancel`, CANCEL_CONNECTIONS, STOP_WAIT_MAX_MS);
   const { guard = UNGUARDED } = options;
-  /** When each of those who wait began to, oldest first. */
-  const waiting = new Map<symbol, number>();
+  let waiting = 0;
+  let granted = 0;
 
   async function acquire(signal: AbortSignal): Promise<PoolClient> {
     throwIfAborted(signal);
@@ -94,14 +94,19 @@ export function createDatabase(options: DatabaseOptions): Database {
       });
     }
     const connecting = guard.attempt(() => pool.connect());
-    const waiter = Symbol();
-    waiting.set(waiter, systemClock.monotonicMs());
-    return untilAborted(connecting, signal, () => {
-      connecting.then(
-        (client) => client.release(),
-        () => undefined,
-      );
-    }).finally(() => waiting.delete(waiter));
+    waiting += 1;
+    try {
+      const client = await untilAborted(connecting, signal, () => {
+        connecting.then(
+          (late) => late.release(),
+          () => undefined,
+        );
+      });
+      granted += 1;
+      return client;
+    } finally {
+      waiting -= 1;
+    }
   }
 
   /** Ends when the server has been asked; false when it could not be. */
@@ -212,12 +217,7 @@ export function createDatabase(options: DatabaseOptions): Database {
       }
     },
 
-    load: () => ({ total: pool.totalCount, idle: pool.idleCount, waiting: pool.waitingCount }),
-
-    longestWaitMs() {
-      const [sinceMs] = waiting.values();
-      return sinceMs === undefined ? 0 : systemClock.monotonicMs() - sinceMs;
-    },
+    load: () => ({ total: pool.totalCount, idle: pool.idleCount, waiting, granted }),
 
     // Over the connections that cancel: those of the pool may all be waiting for what will never be answered.
     ping: (signal) => untilAborted(control.query({ name: 'ping', text: 'SELECT 1' }).then(nothing), signal),
