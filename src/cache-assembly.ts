@@ -146,10 +146,10 @@ export function assembleCache(parts: {
   const known = createKnownFacts({
     posts: postFacts,
     bodies,
-    relations: relationFacts,
+    // Fields of a hash always take a token.
+    relations: createRelationFacts(cache, keys, { ...factOptions, tokenLifeMs: 1 }),
     authors: authorFacts,
     profiles,
-    newToken,
   });
   const people = createCachedPeople({
     fillRelations: createLeaseFill({ facts: relationFacts, newToken, events: fillEvents('relation') }),

@@ -47,6 +47,7 @@ const environment = z.object({
   DRAIN_TIMEOUT_MS: milliseconds(0, 600_000, 10_000),
   CONNECTION_AGE_MAX_MS: milliseconds(1_000, 86_400_000, 300_000),
   API_KEY_CACHE_MS: milliseconds(0, 600_000, 10_000),
+  API_KEY_OUTAGE_MS: milliseconds(0, 86_400_000, 600_000),
   FOLLOWS_MAX: count(1, 100_000, 5_000),
   REDIS_CACHE_CLUSTER: z.stringbool().default(false),
   CACHE_COMMAND_TIMEOUT_MS: milliseconds(10, 60_000, 250),
@@ -115,6 +116,8 @@ export interface Config {
   readonly connectionAgeMaxMs: number;
   /** How long a revoked API key may go on working in a process that knew it. */
   readonly apiKeyCacheMs: number;
+  /** How long a known key goes on working while Postgres is away and cannot say whether it was revoked. */
+  readonly apiKeyOutageMs: number;
   readonly followsMax: number;
   readonly cache: {
     /** Whether REDIS_CACHE_URL (several addresses, separated by commas, are taken) is a Redis Cluster. */
@@ -224,6 +227,7 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
     drainTimeoutMs: value.DRAIN_TIMEOUT_MS,
     connectionAgeMaxMs: value.CONNECTION_AGE_MAX_MS,
     apiKeyCacheMs: value.API_KEY_CACHE_MS,
+    apiKeyOutageMs: value.API_KEY_OUTAGE_MS,
     followsMax: value.FOLLOWS_MAX,
     cache: Object.freeze({
       urls: Object.freeze(value.REDIS_CACHE_URL.split(',').map((url) => url.trim())),

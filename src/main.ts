@@ -11,6 +11,7 @@ import { assemble } from './assembly.ts';
 import { assembleCache, openCache, openLaneCache, openSortedSets } from './cache-assembly.ts';
 import { assembleClasses } from './class-assembly.ts';
 import { type Config, configFrom, redacted } from './config.ts';
+import { createLastKnown } from './degradation/last-known.ts';
 import { createReadiness } from './degradation/readiness.ts';
 import { assembleDegradation } from './degradation-assembly.ts';
 import { assembleFanout } from './fanout-assembly.ts';
@@ -19,6 +20,7 @@ import { createMetrics, type Metrics } from './metrics/metrics.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
+import type { ApiKey } from './rpc/api-keys.ts';
 import type { Flows } from './rpc/flows.ts';
 import { createFrontDoor } from './rpc/front-door.ts';
 import { type Runtime, systemRuntime } from './runtime.ts';
@@ -140,6 +142,11 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const flows = degradation.bounded(assembly.flows);
   const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
 
+  const lastKnownKey = createLastKnown<ApiKey>({
+    hasDatabase: degradation.hasDatabase,
+    lifeMs: config.apiKeyOutageMs,
+    clock: runtime.clock,
+  });
   const frontDoor = createFrontDoor({
     config,
     runtime,
@@ -147,7 +154,10 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     flows,
     readiness,
     admit: degradation.admit,
-    findApiKey: (keyText, signal) => findApiKey(keys, signal, hashApiKey(keyText)),
+    findApiKey(keyText, signal) {
+      const hash = hashApiKey(keyText);
+      return lastKnownKey(hash.toString('base64'), () => findApiKey(keys, signal, hash));
+    },
   });
   const background: Rounds[] = [];
   let stopping: Promise<void> | undefined;

@@ -1,7 +1,7 @@
 /**
  * Owns reading what the cache knows, for the time when Postgres is away: hits, and nothing but hits. What is not known is named, never filled in: who asks leaves it out.
  *
- * A look-up leaves a token where it misses; nothing is loaded under it, and it ends by itself.
+ * Its look-ups leave no token where they miss: nothing will be loaded under it, and whoever comes when Postgres is back must be able to store.
  */
 import type { Call } from '../runtime.ts';
 import type { LoadedAuthor } from '../store/postgres/authors.ts';
@@ -34,8 +34,9 @@ export interface KnownFactsParts {
   readonly relations: Pick<RelationFacts, 'lookUp'>;
   readonly authors: Pick<AuthorFacts, 'lookUp'>;
   readonly profiles: Pick<AuthorProfiles, 'read'>;
-  readonly newToken: () => string;
 }
+
+const NO_TOKEN = '';
 
 const NO_BODY: PostBody = { text: '', media: [] };
 
@@ -48,7 +49,7 @@ export function createKnownFacts(parts: KnownFactsParts): KnownFacts {
   ): Promise<Known<Id, Value>> {
     const values = new Map<Id, Value>();
     const unknown = new Set<Id>();
-    const results = ids.length === 0 ? [] : await facts.lookUp(call.signal, scope, ids, parts.newToken());
+    const results = ids.length === 0 ? [] : await facts.lookUp(call.signal, scope, ids, NO_TOKEN);
     results.forEach((result, at) => {
       const id = ids[at] as Id;
       if (result.kind === 'hit') values.set(id, result.value);

@@ -1,16 +1,26 @@
 /** Owns the ladder as callers and operators see it: down and up again, rung by rung, with nothing shown on any of them that is hidden. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { levelOf } from '../../src/degradation/ladder.ts';
+import { refusalOf } from '../harness/clients.ts';
 import { eventually } from '../harness/eventually.ts';
 import type { Cast } from '../harness/play.ts';
 import { storeClass } from '../harness/rows.ts';
 import { wholeHome } from '../harness/walk.ts';
 import { completenessOf, idsOf, type OutageStage, openOutageStage } from './outage-stage.ts';
 
+const KEY_CACHE_MS = 1_000;
+const OUTAGE_MS = 3_600_000;
+
 let stage: OutageStage;
 let cast: Cast;
 beforeAll(async () => {
-  stage = await openOutageStage({ TIMELINE_CAP: '20', TIMELINE_TRIM_STRIDE: '1' });
+  stage = await openOutageStage({
+    TIMELINE_CAP: '20',
+    TIMELINE_TRIM_STRIDE: '1',
+    FACT_LOAD_LEASE_MS: '200',
+    API_KEY_CACHE_MS: String(KEY_CACHE_MS),
+    API_KEY_OUTAGE_MS: String(OUTAGE_MS),
+  });
   cast = stage.tenant.cast();
   await cast.play(`
     rita follows ada, ben, mia, sue, pam
@@ -30,8 +40,23 @@ afterAll(() => stage.close());
 /** All is back, and every fact of rita's home is cached. */
 beforeEach(async () => {
   await Promise.all([stage.redis.restore(), stage.postgres.restore()]);
-  await eventually(async () => expect(await look()).toMatchObject({ completeness: 'COMPLETE' }));
+  await eventually(async () => {
+    const before = await notFound();
+    expect(await look()).toMatchObject({ completeness: 'COMPLETE' });
+    expect(await notFound()).toBe(before);
+  });
 });
+
+/** Reads of the cache that found nothing. */
+function notFound(): Promise<number> {
+  const layers = ['timeline', 'list', 'pulled', 'post', 'author', 'relation', 'body', 'profile'];
+  const results = ['miss', 'loading', 'error', 'absent', 'building'];
+  return stage.scraped(
+    ...layers.flatMap((layer) =>
+      results.map((result) => `tributary_cache_reads_total{layer="${layer}",result="${result}"}`),
+    ),
+  );
+}
 
 async function look(viewer = 'rita') {
   const page = await stage.home(viewer);
@@ -113,6 +138,36 @@ describe('the way down and up again', () => {
       expect(idsOf(await stage.home('rita', again.nextPageToken))).toEqual(home);
       expect(idsOf(await stage.home('rita', newer.nextPageToken))).toEqual(home.toReversed());
     });
+  });
+});
+
+describe('without Postgres, a key', () => {
+  it('that is known goes on opening what it did, longer than it is cached; one that is not is not told from one that cannot be looked up', async () => {
+    const other = await stage.service.tenant();
+    await other.timeline.getHomeTimeline({ viewerId: 'rita' });
+    const fresh = await stage.service.tenant();
+    await away('database');
+    stage.service.clock.advance(KEY_CACHE_MS + 1);
+    expect(await look()).toMatchObject({ completeness: 'REDUCED', all: true });
+    expect(await refusalOf(fresh.timeline.getHomeTimeline({ viewerId: 'rita' }))).toMatchObject({
+      reason: 'DATABASE_UNAVAILABLE',
+    });
+    await stage.postgres.restore();
+    await stage.database.sql('UPDATE api_keys SET revoked_at = now() WHERE tenant_id = $1', [other.id]);
+    await eventually(async () => expect((await look()).completeness).toBe('COMPLETE'));
+    stage.service.clock.advance(KEY_CACHE_MS + 1);
+    expect(await refusalOf(other.timeline.getHomeTimeline({ viewerId: 'rita' }))).toMatchObject({
+      reason: 'INVALID_API_KEY',
+    });
+    await away('database');
+    stage.service.clock.advance(KEY_CACHE_MS + 1);
+    expect(await refusalOf(other.timeline.getHomeTimeline({ viewerId: 'rita' }))).toMatchObject({
+      reason: 'DATABASE_UNAVAILABLE',
+    });
+    stage.service.clock.advance(OUTAGE_MS + 1);
+    expect(await refusalOf(stage.home('rita'))).toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
+    // On the wall it is as late as before: nobody mints ahead of the time.
+    stage.service.clock.step(-(3 * (KEY_CACHE_MS + 1) + OUTAGE_MS + 1));
   });
 });
 

@@ -15,8 +15,8 @@ export interface OutageStage {
   readonly redis: FaultProxy;
   readonly postgres: FaultProxy;
   home(viewer: string, pageToken?: string): Promise<GetHomeTimelineResponse>;
-  /** Value of a series as scraped, 0 where it is not there. `series` as Prometheus writes it. */
-  scraped(series: string): Promise<number>;
+  /** Sum of the values of series as scraped, 0 for one that is not there. Written as Prometheus does. */
+  scraped(...series: readonly string[]): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -40,10 +40,10 @@ export async function openOutageStage(env: Readonly<Record<string, string>> = {}
     redis,
     postgres,
     home: (viewer, pageToken = '') => tenant.timeline.getHomeTimeline({ viewerId: viewer, pageSize: 50, pageToken }),
-    async scraped(series) {
+    async scraped(...series) {
       const text = await (await fetch(`http://127.0.0.1:${service.service.httpPort}/metrics`)).text();
-      const line = text.split('\n').find((one) => one.startsWith(`${series} `));
-      return line === undefined ? 0 : Number(line.slice(series.length + 1));
+      const values = new Map(text.split('\n').map((line) => line.split(/ (?=[^ ]+$)/) as [string, string]));
+      return series.reduce((sum, one) => sum + Number(values.get(one) ?? 0), 0);
     },
     async close() {
       await Promise.all([redis.restore(), postgres.restore()]);
