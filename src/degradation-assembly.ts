@@ -1,12 +1,12 @@
 /**
  * Owns how degradation is put together: a breaker for each dependency of the request path, the level they and the load amount to, admission, and the bound on reads that must do without the
- * cache. Belongs to the composition root. Background work stands behind no breaker: it has time, and waits.
+ * cache. Belongs to the composition root. Background work stands behind no breaker: it has time, and waits. Time-outs are the clients' own, which end what they give up.
  */
 import { BulkheadRejectedError, bulkhead } from 'cockatiel';
 import type { Config } from './config.ts';
 import { createAdmission } from './degradation/admission.ts';
 import { type Breaker, createBreaker } from './degradation/breaker.ts';
-import { levelOf, REDUCE_FROM } from './degradation/ladder.ts';
+import { isSpared, levelOf } from './degradation/ladder.ts';
 import { createPressureWatch, hardest } from './degradation/pressure.ts';
 import { type Reason, TributaryError } from './errors.ts';
 import type { BreakerState, Dependency, Level } from './metrics/degradation-metrics.ts';
@@ -33,8 +33,8 @@ export interface DegradationAssembly {
   stop(): void;
 }
 
-/** Commands of requests in flight at once: some fifty times what is in flight at full load where the cache answers within a millisecond, so that a deaf one holds no more memory than this. */
-const COMMANDS_IN_FLIGHT_MAX = 4_096;
+/** Commands to the cache in flight at once for each call that may be: twice what a page has at most, so that only a deaf cache meets the bound, and holds no more memory than this. */
+const COMMANDS_PER_CALL = 8;
 /** Reads that wait for one of the places of those served without the cache, for each place: some tenths of a second of them. */
 const WAITING_PER_PLACE = 16;
 const RETRY_AFTER_MS = 500;
@@ -53,6 +53,7 @@ export function assembleDegradation(parts: {
   const { config, metrics } = parts;
   const { clock, log, random } = parts.runtime;
   let level: Level = 'full';
+  let spared = false;
 
   const told: Record<Dependency, BreakerState> = { cache: 'closed', database: 'closed' };
   function changed(dependency: Dependency, state: BreakerState, cause: unknown): void {
@@ -97,10 +98,10 @@ export function assembleDegradation(parts: {
     bounds: { eventLoopMs: config.eventLoopDelayMaxMs, waitMs: config.database.acquireTimeoutMs / 2 },
     looked: settleLevel,
   });
-  const hardestNow = (): number => hardest(pressure.read())[1];
 
   function settleLevel(): void {
-    const next = levelOf({ cache: cache.isClosed(), database: database.isClosed(), pressure: hardestNow() });
+    spared = isSpared(hardest(pressure.read())[1], spared);
+    const next = levelOf({ cache: cache.isClosed(), database: database.isClosed(), spared });
     if (next === level) return;
     log.warn({ from: level, to: next }, 'the level of degradation changed');
     level = next;
@@ -112,7 +113,7 @@ export function assembleDegradation(parts: {
     random,
     shed: (priority, why) => metrics.callShed(priority, why),
   });
-  const commands = bulkhead(COMMANDS_IN_FLIGHT_MAX);
+  const commands = bulkhead(COMMANDS_PER_CALL * config.callsInFlightMax);
   const places = config.degradedReadsMax;
   const degradedReads = bulkhead(places, places * WAITING_PER_PLACE);
 
@@ -143,7 +144,7 @@ export function assembleDegradation(parts: {
       database,
     },
     hasDatabase: database.isClosed,
-    omitsCounts: () => !database.isClosed() || hardestNow() >= REDUCE_FROM,
+    omitsCounts: () => spared || !database.isClosed(),
     outage: (error) =>
       error instanceof TributaryError && error.reason === 'DATABASE_UNAVAILABLE' && !database.isClosed()
         ? Math.round(OUTAGE_RETRY_AFTER_MS * (0.5 + random.fraction() / 2))

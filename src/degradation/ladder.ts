@@ -9,16 +9,22 @@ export interface Standing {
   /** Whether the cache, and Postgres, are worth asking. */
   readonly cache: boolean;
   readonly database: boolean;
-  /** Standing load over what can be borne; 1 is the bound. */
-  readonly pressure: number;
+  /** Whether counters are left out for the load. */
+  readonly spared: boolean;
 }
 
-/** Pressure from which counters are left out: the only thing of a warm page for which Postgres is asked, and the only one that nobody misses much. Before any call is refused. */
-export const REDUCE_FROM = 0.3;
+/** Pressure from which counters are left out, the only thing of a warm page for which Postgres is asked; before any call is refused. They come back well below it, or the two would take turns. */
+const SPARE_FROM = 0.3;
+const SPARE_UNTIL = 0.15;
 
-export function levelOf({ cache, database, pressure }: Standing): Level {
+/** Whether Postgres is spared the counters, at this pressure, after it was or was not. */
+export function isSpared(pressure: number, before: boolean): boolean {
+  return pressure >= (before ? SPARE_UNTIL : SPARE_FROM);
+}
+
+export function levelOf({ cache, database, spared }: Standing): Level {
   if (!cache && !database) return 'unavailable';
   if (!cache) return 'partial';
   if (!database) return 'stale';
-  return pressure >= REDUCE_FROM ? 'reduced' : 'full';
+  return spared ? 'reduced' : 'full';
 }

@@ -1,6 +1,6 @@
 /** Owns the ladder as callers and operators see it: down and up again, rung by rung, with nothing shown on any of them that is hidden. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { levelOf } from '../../src/degradation/ladder.ts';
+import { isSpared, levelOf } from '../../src/degradation/ladder.ts';
 import { refusalOf } from '../harness/clients.ts';
 import { eventually } from '../harness/eventually.ts';
 import type { Cast } from '../harness/play.ts';
@@ -89,9 +89,16 @@ async function away(...dependencies: readonly ('cache' | 'database')[]): Promise
 }
 
 it('takes its level from what is away', () => {
-  const at = (cache: boolean, database: boolean, pressure = 0) => levelOf({ cache, database, pressure });
-  expect([at(true, true), at(true, true, 0.5), at(true, false), at(false, true), at(false, false)]).toEqual(levels);
-  expect([at(true, false, 9), at(false, true, 9)]).toEqual(['stale', 'partial']);
+  const at = (cache: boolean, database: boolean, spared = false) => levelOf({ cache, database, spared });
+  expect([at(true, true), at(true, true, true), at(true, false), at(false, true), at(false, false)]).toEqual(levels);
+  expect([at(true, false, true), at(false, true, true)]).toEqual(['stale', 'partial']);
+});
+
+it('leaves counters out under load, and takes them back when there is much less of it', () => {
+  const seen: boolean[] = [];
+  for (const pressure of [0.1, 0.29, 0.3, 0.9, 0.2, 0.15, 0.14, 0.29])
+    seen.push(isSpared(pressure, seen.at(-1) ?? false));
+  expect(seen).toEqual([false, false, true, true, true, true, false, false]);
 });
 
 describe('the way down and up again', () => {
