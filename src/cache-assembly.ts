@@ -5,6 +5,7 @@ import { createCachedCounts, type LoadCounts } from './read/cached-counts.ts';
 import { type CachedPeople, createCachedPeople } from './read/cached-people.ts';
 import { type CachedPosts, createCachedPosts } from './read/cached-posts.ts';
 import { createOpenHomeSource, type OpenHomeSource } from './read/candidates.ts';
+import { createKnownFacts, type KnownFacts } from './read/known-facts.ts';
 import { createLeaseFill, type LeaseFillEvents } from './read/lease-fill.ts';
 import { createListMemory } from './read/list-memory.ts';
 import { createReadPulledEntries } from './read/pulled-entries.ts';
@@ -52,6 +53,8 @@ export interface CacheAssembly {
   readonly posts: CachedPosts;
   readonly people: CachedPeople;
   readonly loadCounts: LoadCounts;
+  /** What the cache knows of facts, without Postgres. */
+  readonly known: KnownFacts;
   readonly openSource: OpenHomeSource;
   /** Brings a post and its author into the caches, as a reader would. */
   readonly warm: (call: Call, post: { readonly postId: PostId; readonly author: UserId }) => Promise<void>;
@@ -82,7 +85,7 @@ export function openCache(
   config: Config,
   runtime: Runtime,
   metrics: Metrics,
-  options: Partial<Pick<CacheOptions, 'callsInFlightMax' | 'commandTimeoutMs'>> = {},
+  options: Partial<Pick<CacheOptions, 'callsInFlightMax' | 'commandTimeoutMs' | 'guard'>> = {},
 ): Cache {
   return createCache({
     ...config.cache,
@@ -125,8 +128,10 @@ export function assembleCache(parts: {
   readonly metrics: Metrics;
   readonly database: Database;
   readonly cache: Cache;
+  /** Whether Postgres is worth asking; background work, which waits for it, always does. */
+  readonly hasDatabase?: () => boolean;
 }): CacheAssembly {
-  const { config, runtime, metrics, database, cache } = parts;
+  const { config, runtime, metrics, database, cache, hasDatabase = () => true } = parts;
   const { clock, log, random } = runtime;
   const { cap } = config.timeline;
   const keys = createKeys(config.timeline.shards);
@@ -151,6 +156,14 @@ export function assembleCache(parts: {
   const followStates = (call: Call, follower: UserId, followees: readonly UserId[]) =>
     loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees });
 
+  const profiles = createAuthorProfiles(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS });
+  const bodies = createPostBodies(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS });
+  const known = createKnownFacts({
+    posts: postFacts,
+    // Fields of a hash always take a token.
+    relations: createRelationFacts(cache, keys, { ...factOptions, tokenLifeMs: 1 }),
+    authors: authorFacts,
+  });
   // No reader waits longer, so nothing that readers share has to live longer.
   const limitMs = config.deadlines.readMaxMs;
   const joined = (what: 'relation' | 'post' | 'author' | 'body' | 'profile' | 'list') => (keys: number) =>
@@ -165,7 +178,7 @@ export function assembleCache(parts: {
   const people = createCachedPeople({
     fillRelations: createLeaseFill({ facts: relationFacts, newToken, events: fillEvents('relation') }),
     fillAuthors: createLeaseFill({ facts: authorFacts, newToken, events: fillEvents('author') }),
-    profiles: createAuthorProfiles(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
+    profiles,
     loadRelations: relationsNow,
     loadAuthors(call, authors) {
       metrics.cacheLoaded('author', authors.length);
@@ -181,7 +194,7 @@ export function assembleCache(parts: {
   });
   const posts = createCachedPosts({
     fillMeta: createLeaseFill({ facts: postFacts, newToken, events: fillEvents('post') }),
-    bodies: createPostBodies(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
+    bodies,
     loadRows(call, postIds) {
       metrics.cacheLoaded('post', postIds.length);
       return loadPostsById(database, call.signal, { tenant: call.tenant, postIds });
@@ -262,6 +275,11 @@ export function assembleCache(parts: {
     events: { forgotten: (outcome) => metrics.forgotten(outcome) },
   });
 
+  const listReading = {
+    lists: listMemory,
+    listsMax: config.pulled.listsMax,
+    events: { queried: (why: 'beyond' | 'not_ready') => metrics.pulledQueried(why) },
+  };
   const forceRebuild = createForcedRebuild({ sets: timelines, rebuild });
   return {
     timelines,
@@ -274,6 +292,7 @@ export function assembleCache(parts: {
     posts,
     people,
     loadCounts,
+    known,
     async warm(call, { postId, author }) {
       const [metas, states] = await Promise.all([posts.loadMetas(call, [postId]), people.loadStates(call, [author])]);
       await Promise.all([posts.loadBodies(call, [...metas.values()]), people.loadProfiles(call, states)]);
@@ -282,9 +301,18 @@ export function assembleCache(parts: {
       readResident: createReadResidentHome({
         readEntries: createReadHomeEntries(cache, keys, { ...config.timeline, tokenLifeMs }),
         pulledFacts,
-        loadPulled: (call, viewer) => loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer }),
+        async loadPulled(call, viewer) {
+          try {
+            return await loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer });
+          } catch (error) {
+            if (call.signal.aborted || hasDatabase()) throw error;
+            return undefined;
+          }
+        },
         newToken,
-        rebuild: async (call, viewer) => forReader(await rebuild(call, { viewer }, 'absent')),
+        // One that cannot end would only keep others from rebuilding once Postgres is back.
+        rebuild: async (call, viewer) =>
+          hasDatabase() ? forReader(await rebuild(call, { viewer }, 'absent')) : 'refused',
         waitMs: config.rebuild.waitMs,
         events: {
           timelineRead: (state) => metrics.cacheRead('timeline', state),
@@ -293,12 +321,18 @@ export function assembleCache(parts: {
         },
       }),
       readPulled: createReadPulledEntries({
-        lists: listMemory,
+        ...listReading,
         rebuild: async (call, list) => forReader(await rebuildList(call, list, 'absent')),
         loadNewestOfMany: (call, query) => loadNewestOfMany(database, call.signal, { tenant: call.tenant, ...query }),
-        listsMax: config.pulled.listsMax,
-        events: { queried: (why) => metrics.pulledQueried(why) },
       }),
+      withoutDatabase: {
+        hasDatabase,
+        readPulled: createReadPulledEntries({
+          ...listReading,
+          rebuild: async () => 'refused',
+          loadNewestOfMany: async () => [],
+        }),
+      },
       loadOlder: createLoadHomeOlder(database),
       loadNewer: createLoadHomeNewer(database),
       removeDead: createRemoveDead({

@@ -42,9 +42,12 @@ const environment = z.object({
   WRITE_DEADLINE_MAX_MS: milliseconds(10, 60_000, 10_000),
   MESSAGE_BYTES_MAX: count(1_024, 64 * 1_024 * 1_024, 1_024 * 1_024),
   CALLS_IN_FLIGHT_MAX: count(1, 100_000, 2_000),
+  EVENT_LOOP_DELAY_MAX_MS: milliseconds(10, 60_000, 500),
+  DEGRADED_READS_MAX: count(1, 1_000, 4),
   DRAIN_TIMEOUT_MS: milliseconds(0, 600_000, 10_000),
   CONNECTION_AGE_MAX_MS: milliseconds(1_000, 86_400_000, 300_000),
   API_KEY_CACHE_MS: milliseconds(0, 600_000, 10_000),
+  API_KEY_OUTAGE_MS: milliseconds(0, 86_400_000, 600_000),
   FOLLOWS_MAX: count(1, 100_000, 5_000),
   REDIS_CACHE_CLUSTER: z.stringbool().default(false),
   CACHE_COMMAND_TIMEOUT_MS: milliseconds(10, 60_000, 250),
@@ -111,10 +114,16 @@ export interface Config {
   /** Largest request, both as it arrives and inflated. */
   readonly messageBytesMax: number;
   readonly callsInFlightMax: number;
+  /** Standing delay of the event loop at which calls are refused. */
+  readonly eventLoopDelayMaxMs: number;
+  /** Reads at once while the cache is away: each takes up to three connections of Postgres' pool. */
+  readonly degradedReadsMax: number;
   readonly drainTimeoutMs: number;
   readonly connectionAgeMaxMs: number;
   /** How long a revoked API key may go on working in a process that knew it. */
   readonly apiKeyCacheMs: number;
+  /** How long a known key goes on working while Postgres is away and cannot say whether it was revoked. */
+  readonly apiKeyOutageMs: number;
   readonly followsMax: number;
   readonly cache: {
     /** Whether REDIS_CACHE_URL (several addresses, separated by commas, are taken) is a Redis Cluster. */
@@ -233,9 +242,12 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
     }),
     messageBytesMax: value.MESSAGE_BYTES_MAX,
     callsInFlightMax: value.CALLS_IN_FLIGHT_MAX,
+    eventLoopDelayMaxMs: value.EVENT_LOOP_DELAY_MAX_MS,
+    degradedReadsMax: value.DEGRADED_READS_MAX,
     drainTimeoutMs: value.DRAIN_TIMEOUT_MS,
     connectionAgeMaxMs: value.CONNECTION_AGE_MAX_MS,
     apiKeyCacheMs: value.API_KEY_CACHE_MS,
+    apiKeyOutageMs: value.API_KEY_OUTAGE_MS,
     followsMax: value.FOLLOWS_MAX,
     cache: Object.freeze({
       urls: Object.freeze(value.REDIS_CACHE_URL.split(',').map((url) => url.trim())),

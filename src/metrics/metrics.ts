@@ -6,6 +6,7 @@ import { collectDefaultMetrics, Registry } from 'prom-client';
 import { type CacheMetrics, cacheMetrics } from './cache-metrics.ts';
 import { type ClassMetrics, classMetrics } from './class-metrics.ts';
 import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
+import { type DegradationMetrics, degradationMetrics } from './degradation-metrics.ts';
 import { type FanoutMetrics, fanoutMetrics } from './fanout-metrics.ts';
 import { type ReconcileMetrics, reconcileMetrics } from './reconcile-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
@@ -21,7 +22,8 @@ export interface Metrics
     CacheMetrics,
     FanoutMetrics,
     ClassMetrics,
-    ReconcileMetrics {
+    ReconcileMetrics,
+    DegradationMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
@@ -38,6 +40,7 @@ export function createMetrics(): Metrics {
     ...fanoutMetrics(registry),
     ...classMetrics(registry),
     ...reconcileMetrics(registry),
+    ...degradationMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
 }

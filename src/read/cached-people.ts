@@ -1,6 +1,6 @@
 /** Owns loading relations and authors through the cache: relations and states by lease fill, which decide; then profiles by their version, of who is shown. */
 import type { LoadedAuthor } from '../store/postgres/authors.ts';
-import type { AuthorProfiles } from '../store/redis/bodies.ts';
+import type { AuthorProfiles, Version } from '../store/redis/bodies.ts';
 import type { AuthorFact, ViewerScope } from '../store/redis/facts.ts';
 import type { TenantId, UserId } from '../timeline/ids.ts';
 import { type AuthorProfile, type Relation, UNKNOWN_AUTHOR } from '../timeline/post.ts';
@@ -37,6 +37,8 @@ export interface CachedPeople {
   loadStates(call: ReadCall, authors: readonly UserId[]): Promise<ReadonlyMap<UserId, AuthorFact>>;
   /** Profiles of these authors; absent where there is none. */
   loadProfiles(call: ReadCall, authors: ReadonlyMap<UserId, AuthorFact>): Promise<ReadonlyMap<UserId, AuthorProfile>>;
+  /** Those of the profiles that are known without Postgres. */
+  knownProfiles(call: ReadCall, authors: ReadonlyMap<UserId, AuthorFact>): Promise<ReadonlyMap<UserId, AuthorProfile>>;
   /** Bytes of profiles held by the process, and reads under way. */
   size(): { readonly bytes: number; readonly underWay: number };
 }
@@ -88,11 +90,7 @@ export function createCachedPeople(parts: CachedPeopleParts): CachedPeople {
     loadStates: (call, authors) => loadStates(call, call.tenant, authors),
 
     async loadProfiles(call, authors) {
-      const wanted = [...authors].filter(([, fact]) => fact.profileVersion !== 0);
-      const found = await profiles.read(
-        call,
-        wanted.map(([id, { profileVersion }]) => ({ id, version: profileVersion })),
-      );
+      const found = await profiles.read(call, profilesOf(authors));
       return new Map(
         [...found].flatMap(([author, result]): (readonly [UserId, AuthorProfile])[] => {
           const profile = result.kind === 'value' ? result.value : result.row.profile;
@@ -101,11 +99,18 @@ export function createCachedPeople(parts: CachedPeopleParts): CachedPeople {
       );
     },
 
+    knownProfiles: (call, authors) => profiles.readKnown(call, profilesOf(authors)),
+
     size: () => ({
       bytes: profiles.size().bytes,
       underWay: profiles.size().underWay + loadStates.open() + loadRelations.open(),
     }),
   };
+}
+
+/** Versions of those who have a profile. */
+function profilesOf(authors: ReadonlyMap<UserId, AuthorFact>): readonly Version<UserId>[] {
+  return [...authors].flatMap(([id, { profileVersion: version }]) => (version === 0 ? [] : [{ id, version }]));
 }
 
 function factOf(author: LoadedAuthor | undefined): AuthorFact {

@@ -31,6 +31,8 @@ export interface CachedPosts {
   loadMetas(call: ReadCall, postIds: readonly PostId[]): Promise<ReadonlyMap<PostId, PostMeta>>;
   /** The posts of these metas. One of which only Postgres had the body comes with the meta of its row where that is a later one; one that is gone is absent. */
   loadBodies(call: ReadCall, metas: readonly PostMeta[]): Promise<ReadonlyMap<PostId, Post>>;
+  /** Those of the posts whose bodies are known without Postgres. */
+  knownBodies(call: ReadCall, metas: readonly PostMeta[]): Promise<ReadonlyMap<PostId, Post>>;
   /** Bytes of bodies held by the process, and reads under way. */
   size(): { readonly bytes: number; readonly underWay: number };
 }
@@ -83,6 +85,19 @@ export function createCachedPosts(parts: CachedPostsParts): CachedPosts {
         if (body?.kind === 'row') posts.set(meta.postId, latestOf(meta, body.row));
       }
       return posts;
+    },
+
+    async knownBodies(call, metas) {
+      const known = await bodies.readKnown(
+        call,
+        metas.map((meta) => ({ id: meta.postId, version: meta.bodyVersion })),
+      );
+      return new Map(
+        metas.flatMap((meta): (readonly [PostId, Post])[] => {
+          const body = known.get(meta.postId);
+          return body ? [[meta.postId, { meta, body }]] : [];
+        }),
+      );
     },
 
     size: () => ({ bytes: bodies.size().bytes, underWay: bodies.size().underWay + loadMetas.open() }),

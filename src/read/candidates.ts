@@ -1,7 +1,9 @@
 /**
  * Owns where the entries of a home page come from: the resident timeline merged with the posts of pulled authors above the line, Postgres at and below it. A reader for whom the timeline
- * cannot be read or made in time is served from Postgres, and the page is marked PARTIAL.
+ * cannot be read or made in time is served from Postgres, and the page is marked PARTIAL. While Postgres is away what the cache knows is served, and the page is marked STALE where it may
+ * lack something for that.
  */
+import { TributaryError } from '../errors.ts';
 import type { HomeQuery } from '../store/postgres/home-pages.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import type { PageRange } from '../store/redis/entry-sets.ts';
@@ -23,6 +25,10 @@ export interface HomeSource {
   newer(position: number, limit: number, early: Early): Promise<Candidates>;
   /** Whether something had to be read without the timeline that should have been there. */
   readonly partial: () => boolean;
+  /** Whether something may lack because Postgres was away. */
+  readonly stale: () => boolean;
+  /** Whether an answer with fewer than `limit` entries was not the end, but all that could be had while Postgres was away. */
+  readonly cutShort: () => boolean;
   /** Takes entries whose posts are gone for good out of where they came from, behind the reader's back. */
   tidy(gone: readonly PostId[]): void;
 }
@@ -42,13 +48,23 @@ export interface HomeSourceParts {
   readonly loadOlder: (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
   readonly loadNewer: (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
   readonly removeDead: (call: ReadCall, dead: DeadEntries) => void;
+  readonly withoutDatabase?: SourceWithoutDatabase;
   readonly events: { pulledAuthors(count: number): void };
+}
+
+/** What serves while Postgres is away. */
+export interface SourceWithoutDatabase {
+  readonly hasDatabase: () => boolean;
+  /** Of the lists that are there. */
+  readonly readPulled: ReadPulledEntries;
 }
 
 export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
   return function openHomeSource(call, viewer) {
     const { tenant, signal } = call;
     let partial = false;
+    let stale = false;
+    let cutShort = false;
     /** Lists that gave entries to this request. */
     const listOf = new Map<PostId, PulledAuthor>();
 
@@ -61,7 +77,16 @@ export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
       }
       const { authors } = resident.pulled;
       parts.events.pulledAuthors(authors.length);
-      const pulled = await parts.readPulled(call, authors, range, () => early(resident.page.ids));
+      stale ||= resident.pulledUnknown;
+      const tellEarly = (): void => early(resident.page.ids);
+      const pulled = await orWithout(
+        () => parts.readPulled(call, authors, range, tellEarly),
+        async ({ readPulled }) => {
+          const found = await readPulled(call, authors, range, tellEarly);
+          stale ||= found.lists.length < authors.length;
+          return found;
+        },
+      );
       for (const { of, source } of pulled.lists) for (const id of source.ids) listOf.set(id, of);
       const lists = pulled.lists.map(({ source }) => source);
       return pulled.queried ? [resident.page, ...lists, pulled.queried] : [resident.page, ...lists];
@@ -75,8 +100,26 @@ export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
     const fromPostgres = async (load: typeof parts.loadOlder, position: number, limit: number): Promise<Candidates> =>
       candidatesOf(await onPostgres(call, () => load(signal, { tenant, viewer, position, limit })));
 
+    /** What `usual` gives; while Postgres is away, also where that shows only now, what there is without it. */
+    async function orWithout<Result>(
+      usual: () => Promise<Result>,
+      without: (rest: SourceWithoutDatabase) => Promise<Result>,
+    ): Promise<Result> {
+      const rest = parts.withoutDatabase;
+      if (!rest) return usual();
+      if (!rest.hasDatabase()) return without(rest);
+      try {
+        return await usual();
+      } catch (error) {
+        if (signal.aborted || rest.hasDatabase() || !(error instanceof TributaryError)) throw error;
+        return without(rest);
+      }
+    }
+
     return {
       partial: () => partial,
+      stale: () => stale,
+      cutShort: () => cutShort,
 
       async older(position, limit, early) {
         const sources = await sourcesOf({ direction: 'older', position, count: limit }, early);
@@ -86,7 +129,14 @@ export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
         if (above.ids.length === limit || line === 0) return above;
         // Nothing between the last entry and the line is missing from the sources: go on at the line.
         if (above.ids.length > 0) early(above.ids);
-        const below = await fromPostgres(parts.loadOlder, Math.min(position, line), limit - above.ids.length);
+        const below = await orWithout(
+          () => fromPostgres(parts.loadOlder, Math.min(position, line), limit - above.ids.length),
+          async () => {
+            cutShort = true;
+            stale = true;
+            return NOTHING;
+          },
+        );
         return { ...above, ...below, ids: [...above.ids, ...below.ids] };
       },
 
@@ -108,3 +158,5 @@ export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
     };
   };
 }
+
+const NOTHING: Candidates = { ids: [] };

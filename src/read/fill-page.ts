@@ -44,6 +44,8 @@ export interface FilledPage {
   /** Whether no visible entry follows the page. */
   readonly end: boolean;
   readonly reduced: boolean;
+  /** Whether posts were left out because something about them is not known. */
+  readonly leftOut: boolean;
   readonly rounds: number;
   /** Entries examined whose posts are gone for good. */
   readonly gone: readonly PostId[];
@@ -70,6 +72,7 @@ export async function fillPage(
   let firstExamined: PostId | undefined;
   let lastExamined: PostId | undefined;
   let reduced = false;
+  let leftOut = false;
   let end = false;
   let rounds = 0;
 
@@ -81,7 +84,7 @@ export async function fillPage(
     const { ids } = candidates;
     const judged = ids.filter((id) => !request.skip.has(id));
     await facts.gather({ ...candidates, ids: judged }, (metas) => presenter?.begin(metas.slice(0, need + SPARE)));
-    gone.push(...judged.filter((id) => facts.meta(id)?.deleted ?? true));
+    gone.push(...judged.filter((id) => !facts.isUnknown(id) && (facts.meta(id)?.deleted ?? true)));
 
     const taken: PostMeta[] = [];
     let more = false;
@@ -104,6 +107,7 @@ export async function fillPage(
       shown.push(...presented.views.map(({ post }) => post.meta.postId));
       for (const [author, profile] of presented.authors) authors.set(author, profile);
       reduced ||= presented.reduced;
+      leftOut ||= presented.leftOut;
     } else shown.push(...taken.map(({ postId }) => postId));
     end = ids.length < limit && !more;
     if (lastExamined !== undefined) position = request.beyond(lastExamined);
@@ -115,6 +119,7 @@ export async function fillPage(
     authors,
     end,
     reduced,
+    leftOut: leftOut || facts.lacks(),
     rounds,
     gone,
     ...(firstExamined !== undefined && { firstExamined }),
@@ -123,6 +128,10 @@ export async function fillPage(
 
   function visibleMeta(id: PostId, peeking: boolean): PostMeta | undefined {
     if (request.skip.has(id)) return undefined;
+    if (facts.isUnknown(id)) {
+      if (!peeking) events.entryFiltered('unknown');
+      return undefined;
+    }
     const meta = facts.meta(id);
     if (!meta) {
       if (!peeking) events.missingEntry();

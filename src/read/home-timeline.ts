@@ -3,8 +3,9 @@
  *
  * Invariants: a token names the last entry examined, not the last one shown; an empty token is the only end mark; every newer page looks back
  * below the head as far as the freshness objective, and passes over what its token says was shown, so that an entry that arrives late is
- * delivered, once.
+ * delivered, once. Where nothing at all can be loaded the page is empty and says so, and its tokens ask for the same again: it is never an end.
  */
+import { TributaryError } from '../errors.ts';
 import type { Call, Clock } from '../runtime.ts';
 import { POST_ID_MAX, type PostId, positionBeforeMs, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
 import { LIMITS } from '../timeline/limits.ts';
@@ -40,10 +41,14 @@ export interface HomeParts {
   readonly openSource: OpenHomeSource;
   readonly openFacts: OpenPageFacts;
   readonly openPresenter: OpenPresenter;
+  /** Milliseconds after which to try again, where the error means that nothing can be loaded for as long as an outage lasts: a page says that itself. Other errors fail the call. */
+  readonly outage?: (error: unknown) => number | undefined;
   readonly events: ReadEvents;
 }
 
 const NOTHING_SHOWN: ReadonlySet<PostId> = new Set();
+const RETRY_AFTER_MS = 500;
+const NOTHING_EXAMINED = { shown: [], end: false };
 /** Position of a newer walk that has seen nothing yet: all entries are new to it. */
 const FROM_THE_START: NewerPosition = { kind: 'home_newer', after: 0, high: 0, low: 0, shown: [] };
 
@@ -57,7 +62,39 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
 
   function settle(filled: FilledPage, source: HomeSource): Filled {
     if (filled.gone.length > 0) source.tidy(filled.gone);
-    return { ...filled, completeness: source.partial() ? 'partial' : filled.reduced ? 'reduced' : 'complete' };
+    // Nothing was examined, and what there is lies below what can be had now.
+    if (source.cutShort() && filled.lastExamined === undefined)
+      throw new TributaryError('DATABASE_UNAVAILABLE', {
+        message: 'older entries cannot be loaded now',
+        retryAfterMs: RETRY_AFTER_MS,
+      });
+    const stale = source.stale() || filled.leftOut;
+    const completeness = source.partial() ? 'partial' : stale ? 'stale' : filled.reduced ? 'reduced' : 'complete';
+    return { ...filled, end: filled.end && !source.cutShort(), completeness };
+  }
+
+  /** The page that `read` makes, or an empty one whose tokens ask for the same again. */
+  async function measurePage(
+    call: Call,
+    { surface, pageSize }: { readonly surface: Surface; readonly pageSize: number },
+    again: { readonly nextPageToken: () => string; readonly headToken: () => string },
+    read: (call: ReadCall) => Promise<HomePage>,
+  ): Promise<HomePage> {
+    try {
+      return await measureRead(parts, call, surface, read);
+    } catch (error) {
+      const retryAfterMs = parts.outage?.(error);
+      if (retryAfterMs === undefined) throw error;
+      events.pageServed({ surface, completeness: 'unavailable', rounds: 1, entries: 0, pageSize, end: false });
+      return {
+        views: [],
+        authors: new Map(),
+        completeness: 'unavailable',
+        nextPageToken: again.nextPageToken(),
+        headToken: again.headToken(),
+        retryAfterMs,
+      };
+    }
   }
 
   /** The head is told which posts a page would show, and nothing of what is in them. */
@@ -93,7 +130,11 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   async function olderPage(call: Call, owner: TokenOwner, from: number, pageSize: number): Promise<HomePage> {
-    return measureRead(parts, call, 'home', async (read) => {
+    const again = {
+      nextPageToken: () => tokens.seal(owner, { kind: 'home_older', from }),
+      headToken: () => tokens.seal(owner, headOf(NOTHING_EXAMINED, from)),
+    };
+    return measurePage(call, { surface: 'home', pageSize }, again, async (read) => {
       const filled = await fillOlder(read, owner.viewer, { from, pageSize, surface: 'home' });
       const { lastExamined } = filled;
       const nextPageToken =
@@ -114,7 +155,9 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   async function newerPage(call: Call, owner: TokenOwner, state: NewerPosition, pageSize: number): Promise<HomePage> {
-    return measureRead(parts, call, 'home_newer', async (read) => {
+    const same = (): string => tokens.seal(owner, state);
+    const again = { nextPageToken: same, headToken: same };
+    return measurePage(call, { surface: 'home_newer', pageSize }, again, async (read) => {
       const { viewer } = owner;
       const source = parts.openSource(read, viewer);
       const facts = parts.openFacts(read, viewer);
@@ -201,7 +244,10 @@ function pageFrom(
  * The head token of an older page that started at or below `from`. What the page showed is behind it. The oldest entry examined is not, where
  * it was hidden: it may come back. Below it an older page goes on; where there is none, what arrives late there has no other way to be seen.
  */
-function headOf(filled: FilledPage, from: number): NewerPosition {
+function headOf(
+  filled: Pick<FilledPage, 'shown' | 'firstExamined' | 'lastExamined' | 'end'>,
+  from: number,
+): NewerPosition {
   const high = filled.firstExamined;
   const oldest = filled.lastExamined;
   if (high === undefined || oldest === undefined) {

@@ -1,6 +1,7 @@
 /**
  * Owns the facts from which a read decides what its viewer may see: meta of posts and of their targets (one level), states of authors, relations. No body, no profile, no counter is among them.
- * A fact that was not fetched is an error, never a default: what hides a post must not be missing by accident.
+ * A fact that was not fetched is an error, never a default: what hides a post must not be missing by accident. Where Postgres is away, home leaves out whatever asks for a fact that the cache
+ * does not know; everybody else fails.
  *
  * What is asked for goes out in as few batches as its dependencies allow:
  *   1. meta of the candidates, unless the rows came from Postgres with them; relations and states of authors who are known by then, as those of lists are;
@@ -17,6 +18,7 @@ import { targetsOf, type VisibilityFacts } from '../timeline/visibility.ts';
 import type { ReadCall } from './batches.ts';
 import type { CachedPeople } from './cached-people.ts';
 import type { CachedPosts } from './cached-posts.ts';
+import { type Fallback, orKnown } from './known-facts.ts';
 
 /** Candidates of one fetch, in the page's order. */
 export interface Candidates {
@@ -32,8 +34,12 @@ export interface PageFacts extends VisibilityFacts {
   begin(postIds: readonly PostId[]): void;
   /** Loads what it takes to judge these. `spoiled` is told of their meta where Postgres had to be asked on the way, before the last batch goes out: what would have to ask it again may join. */
   gather(candidates: Candidates, spoiled?: (metas: readonly PostMeta[]) => void): Promise<void>;
-  /** Undefined where there is no such post. */
+  /** Undefined where there is no such post, or where that is not known. */
   meta(postId: PostId): PostMeta | undefined;
+  /** Whether it cannot be told now what the post is, or what it names: shown without its target it would say that the target is gone, or hidden. */
+  isUnknown(postId: PostId): boolean;
+  /** Whether something was asked for that cannot be told now. */
+  lacks(): boolean;
   authorFact(author: UserId): AuthorFact;
   /** The post where Postgres gave it with its body. */
   row(postId: PostId): Post | undefined;
@@ -45,6 +51,8 @@ export interface PageFactsParts {
   readonly clock: Clock;
   readonly posts: Pick<CachedPosts, 'loadMetas'>;
   readonly people: Pick<CachedPeople, 'loadRelations' | 'loadStates'>;
+  /** What can be told where the loads fail. */
+  readonly fallback?: Fallback;
 }
 
 export type OpenPageFacts = (call: ReadCall, viewer: UserId) => PageFacts;
@@ -52,13 +60,16 @@ export type OpenPageFacts = (call: ReadCall, viewer: UserId) => PageFacts;
 /** As many as dependencies make; what were still missing then would fail the judging. */
 const BATCHES_MAX = 3;
 
-export function createOpenPageFacts({ clock, posts, people }: PageFactsParts): OpenPageFacts {
+export function createOpenPageFacts({ clock, posts, people, fallback }: PageFactsParts): OpenPageFacts {
   return function openPageFacts(call, viewer) {
     /** Undefined for what does not exist. */
     const metas = new Map<PostId, PostMeta | undefined>();
     const rows = new Map<PostId, Post>();
     const relations = new Map<UserId, Relation>();
     const states = new Map<UserId, AuthorFact>();
+    /** Authors whose state or relation, and posts whose meta, cannot be told now. */
+    const unknown = new Set<UserId>();
+    const unknownPosts = new Set<PostId>();
     let begun: Promise<unknown> = Promise.resolve();
     const askedOfPostgres = (): number => call.batches?.postgres.count() ?? 0;
     let asked = askedOfPostgres();
@@ -75,28 +86,47 @@ export function createOpenPageFacts({ clock, posts, people }: PageFactsParts): O
     }
 
     async function loadMetas(ids: readonly PostId[]): Promise<void> {
-      const loaded = await posts.loadMetas(call, ids);
-      for (const id of ids) metas.set(id, loaded.get(id));
+      const loaded = await orKnown(
+        call,
+        fallback,
+        () => posts.loadMetas(call, ids),
+        (known) => known.metas(call, ids),
+      );
+      for (const id of ids) metas.set(id, loaded.values.get(id));
+      for (const id of loaded.unknown) unknownPosts.add(id);
     }
 
     async function loadRelations(authors: readonly UserId[]): Promise<void> {
-      for (const [author, relation] of await people.loadRelations(call, viewer, authors))
-        relations.set(author, relation);
+      const loaded = await orKnown(
+        call,
+        fallback,
+        () => people.loadRelations(call, viewer, authors),
+        (known) => known.relations(call, viewer, authors),
+      );
+      for (const [author, relation] of loaded.values) relations.set(author, relation);
+      for (const author of loaded.unknown) unknown.add(author);
     }
 
     async function loadStates(authors: readonly UserId[]): Promise<void> {
-      for (const [author, state] of await people.loadStates(call, authors)) states.set(author, state);
+      const loaded = await orKnown(
+        call,
+        fallback,
+        () => people.loadStates(call, authors),
+        (known) => known.states(call, authors),
+      );
+      for (const [author, state] of loaded.values) states.set(author, state);
+      for (const author of loaded.unknown) unknown.add(author);
     }
 
     /** What judging these asks for, as far as that is known by now, and is not there. */
     function missing(candidates: Candidates): Missing {
       const wanted: Missing = { metas: new Set(), relations: new Set(), states: new Set() };
       const author = (id: UserId): void => {
-        if (!states.has(id)) wanted.states.add(id);
+        if (!states.has(id) && !unknown.has(id)) wanted.states.add(id);
         relation(id);
       };
       const relation = (id: UserId): void => {
-        if (id !== viewer && !relations.has(id)) wanted.relations.add(id);
+        if (id !== viewer && !relations.has(id) && !unknown.has(id)) wanted.relations.add(id);
       };
       candidates.authors?.forEach(author);
       for (const id of candidates.ids) {
@@ -119,6 +149,7 @@ export function createOpenPageFacts({ clock, posts, people }: PageFactsParts): O
     return {
       viewer,
       nowMs: clock.nowMs(),
+      unknown,
 
       begin(postIds) {
         const loading = loadMetas(postIds.filter((id) => !metas.has(id)));
@@ -147,6 +178,12 @@ export function createOpenPageFacts({ clock, posts, people }: PageFactsParts): O
       },
 
       meta: (postId) => metas.get(postId),
+      isUnknown(postId) {
+        const meta = metas.get(postId);
+        const named = meta && !meta.deleted ? targetsOf(meta) : [];
+        return unknownPosts.has(postId) || named.some((target) => unknownPosts.has(target.postId));
+      },
+      lacks: () => unknown.size + unknownPosts.size > 0,
       target: (postId) => {
         if (!metas.has(postId)) throw new Error('a target was asked for and not fetched');
         return metas.get(postId);

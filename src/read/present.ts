@@ -1,8 +1,11 @@
 /**
  * Owns what is shown of posts that have been judged visible: bodies, profiles of their authors, counters, and those of their targets that the viewer may see. All of it is asked for in one
- * batch, and of nothing that is hidden. Profiles and counters may fail: they are left out, and the page says that it is reduced.
+ * batch, and of nothing that is hidden. Profiles and counters may fail: they are left out, and the page says that it is reduced. A body may not, but where Postgres is away: then home leaves
+ * out the post, and whatever names it, and says so.
  */
+import { TributaryError } from '../errors.ts';
 import type { Log } from '../runtime.ts';
+import type { AuthorFact } from '../store/redis/facts.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import type { AuthorProfile, Post, PostCounts, PostMeta } from '../timeline/post.ts';
 import { type HiddenReason, hiddenAsTarget, targetsOf, type VisibilityFacts } from '../timeline/visibility.ts';
@@ -10,6 +13,7 @@ import type { ReadCall } from './batches.ts';
 import type { LoadCounts } from './cached-counts.ts';
 import type { CachedPeople } from './cached-people.ts';
 import type { CachedPosts } from './cached-posts.ts';
+import type { Fallback } from './known-facts.ts';
 import type { PostView } from './page.ts';
 import type { PageFacts } from './page-facts.ts';
 
@@ -18,6 +22,8 @@ export interface Presented {
   readonly views: readonly PostView[];
   readonly authors: ReadonlyMap<UserId, AuthorProfile>;
   readonly reduced: boolean;
+  /** Whether posts are missing because their bodies, or those of their targets, are not known. */
+  readonly leftOut: boolean;
 }
 
 export interface Presenter {
@@ -36,16 +42,28 @@ export interface PresenterParts {
   readonly log: Log;
   readonly posts: Pick<CachedPosts, 'loadBodies'>;
   readonly people: Pick<CachedPeople, 'loadProfiles'>;
-  readonly loadCounts: LoadCounts;
+  /** Undefined where they are left out on purpose. */
+  readonly loadCounts: (...asked: Parameters<LoadCounts>) => Promise<Awaited<ReturnType<LoadCounts>> | undefined>;
+  /** Where Postgres is away. */
+  readonly fallback?: Pick<Fallback, 'hasDatabase' | 'mayLeaveOut'> &
+    Pick<CachedPosts, 'knownBodies'> &
+    Pick<CachedPeople, 'knownProfiles'>;
 }
 
-export function createOpenPresenter({ log, posts, people, loadCounts }: PresenterParts): OpenPresenter {
+export function createOpenPresenter({ log, posts, people, loadCounts, fallback }: PresenterParts): OpenPresenter {
   return function openPresenter(call, facts) {
     const counts = new Map<PostId, PostCounts>();
     let begun: Promise<unknown> = Promise.resolve();
 
-    async function countAll(postIds: readonly PostId[]): Promise<void> {
-      for (const [id, counted] of await loadCounts(call, postIds)) counts.set(id, counted);
+    const withoutDatabase = (): typeof fallback =>
+      fallback?.mayLeaveOut && !fallback.hasDatabase() ? fallback : undefined;
+
+    /** False where they are left out on purpose. */
+    async function countAll(postIds: readonly PostId[]): Promise<boolean> {
+      if (postIds.length === 0) return true;
+      const loaded = await loadCounts(call, postIds);
+      for (const [id, counted] of loaded ?? []) counts.set(id, counted);
+      return loaded !== undefined;
     }
 
     /** Undefined where they could not be loaded. */
@@ -59,6 +77,28 @@ export function createOpenPresenter({ log, posts, people, loadCounts }: Presente
       }
     }
 
+    /** Those that are known, where all of them cannot be loaded. */
+    async function loadProfiles(
+      authors: ReadonlyMap<UserId, AuthorFact>,
+    ): Promise<{ readonly profiles: ReadonlyMap<UserId, AuthorProfile>; readonly whole: boolean }> {
+      const all = await leftOut('profiles', people.loadProfiles(call, authors));
+      if (all) return { profiles: all, whole: true };
+      const known = fallback && (await leftOut('profiles', fallback.knownProfiles(call, authors)));
+      const wanted = [...authors.values()].filter(({ profileVersion }) => profileVersion !== 0).length;
+      return { profiles: known ?? new Map(), whole: known?.size === wanted };
+    }
+
+    async function bodiesOf(wanted: readonly PostMeta[]): Promise<ReadonlyMap<PostId, Post>> {
+      const known = withoutDatabase()?.knownBodies(call, wanted);
+      if (known) return known;
+      try {
+        return await posts.loadBodies(call, wanted);
+      } catch (error) {
+        if (call.signal.aborted || !(error instanceof TributaryError)) throw error;
+        return withoutDatabase()?.knownBodies(call, wanted) ?? Promise.reject(error);
+      }
+    }
+
     async function loadBodies(metas: ReadonlyMap<PostId, PostMeta>): Promise<ReadonlyMap<PostId, Post>> {
       const loaded = new Map<PostId, Post>();
       const wanted: PostMeta[] = [];
@@ -67,7 +107,7 @@ export function createOpenPresenter({ log, posts, people, loadCounts }: Presente
         if (row && row.meta.bodyVersion === meta.bodyVersion) loaded.set(meta.postId, { meta, body: row.body });
         else wanted.push(meta);
       }
-      for (const [id, post] of await posts.loadBodies(call, wanted)) {
+      for (const [id, post] of await bodiesOf(wanted)) {
         loaded.set(id, post);
         if (post.meta.metaVersion > (metas.get(id)?.metaVersion ?? 0)) facts.learn(post.meta);
       }
@@ -93,12 +133,11 @@ export function createOpenPresenter({ log, posts, people, loadCounts }: Presente
         const uncounted = metas.map(({ postId }) => postId).filter((id) => !counts.has(id));
         const [bodies, profiles, counted] = await Promise.all([
           loadBodies(shown),
-          leftOut('profiles', people.loadProfiles(call, authors)),
-          leftOut(
-            'counters',
-            countAll(uncounted).then(() => true),
-          ),
+          loadProfiles(authors),
+          leftOut('counters', countAll(uncounted)),
         ]);
+        // Not loaded is not gone. Where Postgres was asked, what is absent is gone.
+        const unknown = new Set(withoutDatabase() ? [...shown.keys()].filter((id) => !bodies.has(id)) : []);
 
         const visible = (id: PostId, by: (post: PostMeta, facts: VisibilityFacts) => HiddenReason | undefined) => {
           const post = bodies.get(id);
@@ -106,7 +145,7 @@ export function createOpenPresenter({ log, posts, people, loadCounts }: Presente
         };
         const views = metas.flatMap(({ postId }): readonly PostView[] => {
           const post = visible(postId, judge);
-          if (!post) return [];
+          if (!post || targetsOf(post.meta).some((target) => unknown.has(target.postId))) return [];
           const replyTo = post.meta.replyTo && visible(post.meta.replyTo.postId, hiddenAsTarget);
           const repostOf = post.meta.repostOf && visible(post.meta.repostOf.postId, hiddenAsTarget);
           const of = counts.get(postId);
@@ -115,7 +154,12 @@ export function createOpenPresenter({ log, posts, people, loadCounts }: Presente
             { post, ...(replyTo && { replyTo }), ...(repostOf && { repostOf }), ...(isCounted && { counts: of }) },
           ];
         });
-        return { views, authors: profilesOf(views, profiles), reduced: !profiles || !counted };
+        return {
+          views,
+          authors: profilesOf(views, profiles.profiles),
+          reduced: !profiles.whole || !counted,
+          leftOut: unknown.size > 0,
+        };
       },
     };
   };
@@ -124,12 +168,12 @@ export function createOpenPresenter({ log, posts, people, loadCounts }: Presente
 /** Of all authors whom the views show. */
 function profilesOf(
   views: readonly PostView[],
-  profiles: ReadonlyMap<UserId, AuthorProfile> | undefined,
+  profiles: ReadonlyMap<UserId, AuthorProfile>,
 ): ReadonlyMap<UserId, AuthorProfile> {
   const of = new Map<UserId, AuthorProfile>();
   for (const view of views) {
     for (const post of [view.post, view.replyTo, view.repostOf]) {
-      const profile = post && profiles?.get(post.meta.author);
+      const profile = post && profiles.get(post.meta.author);
       if (profile) of.set(profile.author, profile);
     }
   }

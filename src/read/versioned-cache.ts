@@ -39,6 +39,8 @@ export type FoundVersion<Value, Row> =
 export interface VersionedCache<Id, Value extends object, Row> {
   /** What exists nowhere any more is absent. */
   read(call: ReadCall, wanted: readonly Version<Id>[]): Promise<ReadonlyMap<Id, FoundVersion<Value, Row>>>;
+  /** What the process or Redis has under these versions; nothing is loaded. */
+  readKnown(call: ReadCall, wanted: readonly Version<Id>[]): Promise<ReadonlyMap<Id, Value>>;
   /** Keeps what somebody loaded for other reasons, and stores it behind them. */
   keep(call: ReadCall, rows: Iterable<Row>): void;
   /** Bytes held, and reads under way. */
@@ -152,6 +154,24 @@ export function createVersionedCache<Id extends string | number, Value extends o
         }
       }
     },
+
+    async readKnown(call, wanted) {
+      const known = new Map<Id, Value>();
+      const rest: Version<Id>[] = [];
+      for (const version of wanted) {
+        const value = held.get(nameOf(call.tenant, version));
+        if (value) known.set(version.id, value);
+        else rest.push(version);
+      }
+      if (rest.length === 0) return known;
+      const found = await onRedis(call, () => store.read(call.signal, call.tenant, rest));
+      tellKinds(found, events.storeRead);
+      found.forEach((result, index) => {
+        if (result.kind === 'hit') known.set((rest[index] as Version<Id>).id, result.value);
+      });
+      return known;
+    },
+
     keep,
     size: () => ({ bytes: held.calculatedSize, underWay: flights.size }),
   };

@@ -42,7 +42,7 @@ export function openPostgresHome({ config, clock }: Pick<TestService, 'config' |
       return new Map((await rowsOf(call, ids)).map((post) => [post.meta.postId, post]));
     },
   };
-  const people: Omit<CachedPeople, 'size'> = {
+  const people: Omit<CachedPeople, 'size' | 'knownProfiles'> = {
     loadRelations: ({ tenant, signal }, viewer, authors) =>
       loadRelations(database, signal, { tenant, viewer, authors }),
     async loadStates(call, authors) {
@@ -70,6 +70,8 @@ export function openPostgresHome({ config, clock }: Pick<TestService, 'config' |
       older: async (position, limit) => candidatesOf(await loadOlder(signal, { tenant, viewer, position, limit })),
       newer: async (position, limit) => candidatesOf(await loadNewer(signal, { tenant, viewer, position, limit })),
       partial: () => false,
+      stale: () => false,
+      cutShort: () => false,
       tidy: () => undefined,
     }),
     openFacts: createOpenPageFacts({ clock, posts, people }),
