@@ -21,7 +21,7 @@ export function planOf(settings: Settings, roles: Readonly<Record<string, Arriva
     dropped_iterations: ['count==0'],
     calls_failed: ['rate<0.001'],
     'checks{kind:truth}': ['rate==1'],
-    'checks{kind:complete}': ['rate>0.99'],
+    'checks{kind:complete}': [`rate>=${settings.completeRate}`],
   };
   for (const [role, arrivals] of Object.entries(roles)) {
     for (const protocol of settings.protocols) {

@@ -31,6 +31,8 @@ export interface Settings {
   readonly followers: number;
   readonly pageSize: number;
   readonly mix: readonly [reads: number, posts: number, follows: number];
+  /** Share of pages that must be complete. */
+  readonly completeRate: number;
   readonly p99Ms: number;
   readonly visibleP99Ms: number;
   readonly seed: number;
@@ -61,6 +63,7 @@ export function settingsFrom({ rate, duration }: Presets): Settings {
     followers: wholeFrom('LOAD_FOLLOWERS', '1000', 1, 1_000_000),
     pageSize: wholeFrom('LOAD_PAGE_SIZE', '20', 1, 100),
     mix: mixFrom('LOAD_MIX', '80,15,5'),
+    completeRate: Number(textFrom('LOAD_COMPLETE_RATE', '0.99', /^(?:0(?:\.\d{1,6})?|1)$/)),
     p99Ms: wholeFrom('LOAD_P99_MS', '250', 1, 600_000),
     visibleP99Ms: wholeFrom('LOAD_VISIBLE_P99_MS', '30000', 1, 600_000),
     seed: wholeFrom('LOAD_SEED', '1', 0, 2 ** 31),

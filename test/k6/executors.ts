@@ -26,12 +26,12 @@ const KNOWN = /^(?:executor|exec|preAllocatedVUs|maxVUs|gracefulStop|timeUnit|ra
 
 /** Throws where k6 would refuse the scenario, and where the stand-in cannot do what k6 can. */
 export function scenarioFrom(name: string, given: Readonly<Record<string, unknown>>): ArrivalScenario {
-  const unknown = Object.keys(given).filter((key) => !KNOWN.test(key));
-  if (unknown.length > 0) throw new Error(`scenario ${name}: the stand-in does not know ${unknown.join(', ')}`);
   const { executor, exec = 'default', gracefulStop = '30s' } = given;
   if (executor !== 'constant-arrival-rate' && executor !== 'ramping-arrival-rate') {
     throw new Error(`scenario ${name}: the stand-in has no executor ${String(executor)}`);
   }
+  const unknown = Object.keys(given).filter((key) => !KNOWN.test(key));
+  if (unknown.length > 0) throw new Error(`scenario ${name}: the stand-in does not know ${unknown.join(', ')}`);
   const preAllocatedVUs = wholeOf(name, given, 'preAllocatedVUs');
   const maxVUs = given['maxVUs'] === undefined ? preAllocatedVUs : wholeOf(name, given, 'maxVUs');
   if (maxVUs < preAllocatedVUs) throw new Error(`scenario ${name}: maxVUs is below preAllocatedVUs`);
