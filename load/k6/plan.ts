@@ -37,7 +37,6 @@ export function planOf(settings: Settings, roles: Readonly<Record<string, Arriva
     setupTimeout: '15m',
     teardownTimeout: '15m',
     summaryTrendStats: ['med', 'p(95)', 'p(99)', 'max'],
-    discardResponseBodies: false,
   };
 }
 

@@ -9,6 +9,7 @@ export interface ArrivalScenario {
   readonly exec: string;
   readonly preAllocatedVUs: number;
   readonly maxVUs: number;
+  /** For how long an iteration may go on after the last arrival. */
   readonly gracefulStopMs: number;
   /** When iterations begin, in milliseconds from the start, rising. */
   readonly arrivalsMs: readonly number[];

@@ -40,8 +40,7 @@ interface Vu {
   close(): Promise<void>;
 }
 
-const OPTIONS =
-  /^(?:scenarios|thresholds|noVUConnectionReuse|setupTimeout|teardownTimeout|summaryTrendStats|discardResponseBodies)$/;
+const OPTIONS = /^(?:scenarios|thresholds|noVUConnectionReuse|setupTimeout|teardownTimeout|summaryTrendStats)$/;
 const LOAD_TIMEOUT_MS = 30_000;
 /** For `setup` and `teardown`. */
 const STEP_TIMEOUT_MS = 60_000;

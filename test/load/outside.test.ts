@@ -96,9 +96,7 @@ describe('a body for load tools', () => {
 
   it.each([
     { what: 'no viewer', args: [] },
-    { what: 'a format that is none', args: ['--viewer', 'alice', '--format', 'xml'] },
     { what: 'a page that is too long', args: ['--viewer', 'alice', '--page-size', '101'] },
-    { what: 'an option that is none', args: ['--viewer', 'alice', '--rate', '5'] },
   ])('is not made with $what', ({ args }) => {
     const { status, stderr } = makeBody(...args);
     expect(status).toBe(2);
