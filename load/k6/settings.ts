@@ -55,12 +55,13 @@ export function settingsFrom({ rate, duration }: Presets): Settings {
     stormRate: wholeFrom('LOAD_STORM_RATE', '5', 1, 10_000),
     duration: textFrom('LOAD_DURATION', duration, /^[1-9]\d*(?:ms|s|m|h)$/),
     vus: wholeFrom('LOAD_VUS', '50', 1, 10_000),
-    viewers: wholeFrom('LOAD_VIEWERS', '200', 2, 1_000_000),
+    // Each costs a call of the set-up or two, one after the other: more would not be done in its time.
+    viewers: wholeFrom('LOAD_VIEWERS', '200', 2, 200_000),
     authors,
     // One call follows at most 500.
     follows: Math.min(authors, wholeFrom('LOAD_FOLLOWS', '20', 1, 500)),
     posts: wholeFrom('LOAD_POSTS', '5', 1, 1_000),
-    followers: wholeFrom('LOAD_FOLLOWERS', '1000', 1, 1_000_000),
+    followers: wholeFrom('LOAD_FOLLOWERS', '1000', 1, 200_000),
     pageSize: wholeFrom('LOAD_PAGE_SIZE', '20', 1, 100),
     mix: mixFrom('LOAD_MIX', '80,15,5'),
     completeRate: Number(textFrom('LOAD_COMPLETE_RATE', '0.99', /^(?:0(?:\.\d{1,6})?|1)$/)),

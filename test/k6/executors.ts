@@ -8,7 +8,6 @@ export interface ArrivalScenario {
   readonly executor: 'constant-arrival-rate' | 'ramping-arrival-rate';
   readonly exec: string;
   readonly preAllocatedVUs: number;
-  readonly maxVUs: number;
   /** For how long an iteration may go on after the last arrival. */
   readonly gracefulStopMs: number;
   /** When iterations begin, in milliseconds from the start, rising. */
@@ -34,13 +33,12 @@ export function scenarioFrom(name: string, given: Readonly<Record<string, unknow
   const unknown = Object.keys(given).filter((key) => !KNOWN.test(key));
   if (unknown.length > 0) throw new Error(`scenario ${name}: the stand-in does not know ${unknown.join(', ')}`);
   const preAllocatedVUs = wholeOf(name, given, 'preAllocatedVUs');
-  const maxVUs = given['maxVUs'] === undefined ? preAllocatedVUs : wholeOf(name, given, 'maxVUs');
-  if (maxVUs < preAllocatedVUs) throw new Error(`scenario ${name}: maxVUs is below preAllocatedVUs`);
+  const maxVUs = given['maxVUs'] ?? preAllocatedVUs;
+  if (maxVUs !== preAllocatedVUs) throw new Error(`scenario ${name}: the stand-in makes no VUs during a run`);
   return {
     executor,
     exec: String(exec),
     preAllocatedVUs,
-    maxVUs,
     gracefulStopMs: durationFrom(String(gracefulStop)),
     arrivalsMs: executor === 'constant-arrival-rate' ? steady(name, given) : ramped(name, given),
   };

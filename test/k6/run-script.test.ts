@@ -208,7 +208,10 @@ describe('arrivals', () => {
 
   it.each([
     { why: 'no rate', given: { duration: '1s', ...shared } },
-    { why: 'fewer VUs at most than at first', given: { rate: 1, duration: '1s', preAllocatedVUs: 2, maxVUs: 1 } },
+    {
+      why: 'another number of VUs at most than at first',
+      given: { rate: 1, duration: '1s', preAllocatedVUs: 2, maxVUs: 3 },
+    },
     { why: 'a word that is none', given: { rate: 1, duration: '1s', vus: 3, ...shared } },
     { why: 'a duration without a unit', given: { rate: 1, duration: '10', ...shared } },
     { why: 'more than a stand-in is for', given: { rate: 1_000_000, duration: '1m', ...shared } },

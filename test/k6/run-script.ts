@@ -3,16 +3,15 @@
  * executors and thresholds that they use and no others, follows k6's rules for those, and is no load generator.
  *
  * Owns one run: init, `setup`, scenarios at once, `teardown`, thresholds. Each VU is a thread of its own, since k6's calls block
- * their VU; its calls are made here.
+ * their VU; its calls are made in this one.
  * Invariants: a run ends, whatever a script does; no thread outlives it; a script that throws outside of an iteration fails the run.
  */
 import { pathToFileURL } from 'node:url';
-import { MessageChannel, Worker } from 'node:worker_threads';
 import { type ArrivalScenario, scenarioFrom } from './executors.ts';
 import { BUILT_IN } from './host.ts';
-import type { Call, FromVu, LoadedScript, MetricSample, Tags, Task, VuData } from './messages.ts';
-import { createOutside } from './outside.ts';
+import type { MetricSample, Tags } from './messages.ts';
 import { evaluateThresholds, type ThresholdResult, validateThresholds } from './thresholds.ts';
+import { openVu, type Vu } from './vu-thread.ts';
 
 export interface RunReport {
   /** Whether k6 would exit with 0. */
@@ -32,16 +31,7 @@ interface Options {
   readonly noVUConnectionReuse: boolean;
 }
 
-type Done = Extract<FromVu, { kind: 'done' }>;
-
-interface Vu {
-  readonly script: LoadedScript;
-  run(task: Task, timeoutMs: number): Promise<Done>;
-  close(): Promise<void>;
-}
-
 const OPTIONS = /^(?:scenarios|thresholds|noVUConnectionReuse|setupTimeout|teardownTimeout|summaryTrendStats)$/;
-const LOAD_TIMEOUT_MS = 30_000;
 /** For `setup` and `teardown`. */
 const STEP_TIMEOUT_MS = 60_000;
 /** Each is a thread. */
@@ -105,7 +95,6 @@ async function runLoaded(first: Vu, open: (noReuse: boolean) => Promise<Vu>): Pr
         data,
         samples,
         errors,
-        open: () => open(options.noVUConnectionReuse),
       }),
     ),
   );
@@ -131,7 +120,6 @@ async function runScenario(run: {
   readonly data: string | undefined;
   readonly samples: MetricSample[];
   readonly errors: string[];
-  open(): Promise<Vu>;
 }): Promise<void> {
   const { name, scenario, data, samples, errors } = run;
   const tags: Tags = { scenario: name };
@@ -139,7 +127,6 @@ async function runScenario(run: {
   const running = new Set<Promise<void>>();
   const endMs = (scenario.arrivalsMs.at(-1) ?? 0) + scenario.gracefulStopMs;
   const startedMs = performance.now();
-  let opened = free.length;
   let iterationInTest = 0;
 
   const iterate = async (vu: Vu, number: number): Promise<void> => {
@@ -172,76 +159,9 @@ async function runScenario(run: {
   for (const atMs of scenario.arrivalsMs) {
     const leftMs = atMs - (performance.now() - startedMs);
     if (leftMs > 0) await new Promise((resolve) => setTimeout(resolve, leftMs));
-    const vu = free.shift();
-    if (vu !== undefined || opened >= scenario.maxVUs) {
-      start(vu);
-      continue;
-    }
-    opened += 1;
-    start(await run.open());
+    start(free.shift());
   }
   await Promise.all(running);
-}
-
-/** Resolves once the script's init context has run. */
-async function openVu(made: {
-  readonly script: string;
-  readonly env: Readonly<Record<string, string>>;
-  readonly vu: number;
-  readonly noReuse: boolean;
-}): Promise<Vu> {
-  const { port1, port2 } = new MessageChannel();
-  const signal = new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT);
-  const outside = createOutside();
-  const { script, env, vu, noReuse } = made;
-  const workerData: VuData = { vu, script, env, port: port2, signal };
-  const worker = new Worker(new URL('./vu.ts', import.meta.url), {
-    workerData,
-    transferList: [port2],
-    execArgv: [],
-    env: {},
-  });
-  port1.on('message', ({ id, call }: { readonly id: number; readonly call: Call }) => {
-    void outside.perform(call).then((answer) => {
-      port1.postMessage({ id, answer });
-      // In this order: who wakes up finds the answer.
-      Atomics.store(new Int32Array(signal), 0, 1);
-      Atomics.notify(new Int32Array(signal), 0);
-    });
-  });
-
-  const close = async (): Promise<void> => {
-    port1.close();
-    outside.close();
-    await worker.terminate();
-  };
-  try {
-    const loaded = (await nextMessage(worker, LOAD_TIMEOUT_MS)) as Extract<FromVu, { kind: 'loaded' }>;
-    return {
-      script: loaded.script,
-      async run(task, timeoutMs) {
-        worker.postMessage(task);
-        const done = (await nextMessage(worker, timeoutMs)) as Done;
-        if (noReuse) outside.endHttp();
-        return done;
-      },
-      close,
-    };
-  } catch (error) {
-    await close();
-    throw error;
-  }
-}
-
-function nextMessage(worker: Worker, timeoutMs: number): Promise<unknown> {
-  const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-  const onExit = (code: number): void => reject(new Error(`a VU ended with code ${code}`));
-  const timer = setTimeout(() => reject(new Error(`a VU took more than ${timeoutMs} ms`)), timeoutMs);
-  worker.once('message', resolve).once('error', reject).once('exit', onExit);
-  return promise.finally(() => {
-    clearTimeout(timer);
-    worker.off('message', resolve).off('error', reject).off('exit', onExit);
-  });
 }
 
 function optionsFrom(given: unknown): Options {
