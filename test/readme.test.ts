@@ -82,6 +82,7 @@ describe('README', () => {
       'Configuration',
       'Measures',
       'When things fail',
+      'Load',
       'Load results',
       'Growing',
       'Decisions',
@@ -206,6 +207,44 @@ describe('measures', () => {
   it('speaks of no metric that is not there', async () => {
     const names = (await registered()).map(([name]) => name);
     for (const [, name = ''] of readme.matchAll(/\b(tributary_[a-z_]*[a-z])\b/g)) expect(names).toContain(name);
+  });
+});
+
+describe('load', () => {
+  const rows = rowsOf(section('## Load'));
+  /** Settings as the source reads them, with their defaults; one that depends on something is none here. */
+  const settings = new Map(
+    [...read('load/k6/settings.ts').matchAll(/\w+From\(\s*'(LOAD_\w+)',\s*(?:'([^']*)'|\w+|`[^`]*`)/g)].map(
+      ([, name = '', preset]) => [name, preset],
+    ),
+  );
+
+  it('has a row for every setting of the k6 scripts, with its default, and none for others', () => {
+    expect(settings.size).toBeGreaterThan(15);
+    const shown = rows.filter(([name]) => code(name).startsWith('LOAD_'));
+    expect(shown.map(([name]) => code(name)).sort()).toEqual([...settings.keys()].sort());
+    for (const [name, cell] of shown) {
+      const preset = settings.get(code(name));
+      if (preset === undefined) expect(cell, name).toMatch(/^by /);
+      else expect(cell, name).toBe(preset === '' ? 'must be set' : `\`${preset}\``);
+    }
+  });
+
+  it('has a row for every script, with its rate and duration', () => {
+    const scripts = globSync('load/k6/*.ts', { cwd: ROOT }).flatMap((file) => {
+      const [, rate, duration] = /settingsFrom\(\{ rate: (\d+), duration: '(\w+)' \}\)/.exec(read(file)) ?? [];
+      return rate === undefined ? [] : [[file, `\`${rate}\`, \`${duration}\``]];
+    });
+    expect(scripts.length).toBeGreaterThan(4);
+    const shown = rows.flatMap(([cell = '', presets = '']) => linksIn(cell).map(({ target }) => [target, presets]));
+    expect(shown.toSorted()).toEqual(scripts.toSorted());
+  });
+
+  it('names files and settings that are there', () => {
+    const text = section('## Load');
+    for (const [file] of text.matchAll(/load\/[a-z0-9]+\/[\w-]+\.\w+/g))
+      expect(existsSync(path.join(ROOT, file)), file).toBe(true);
+    for (const [name] of text.matchAll(/LOAD_[A-Z0-9_]+/g)) expect([...settings.keys()]).toContain(name);
   });
 });
 
