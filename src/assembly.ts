@@ -71,8 +71,8 @@ export function assemble(parts: {
     readFinished: (event) => metrics.readFinished(event),
     entryFiltered: (event) => metrics.entryFiltered(event),
     missingEntry: (surface) => metrics.missingEntry(surface),
-    pageServed: ({ entries, pageSize, end, ...page }) =>
-      metrics.pageServed({ ...page, short: !end && entries < pageSize, empty: !end && entries === 0 }),
+    pageServed: ({ pageSize, end, ...page }) =>
+      metrics.pageServed({ ...page, short: !end && page.entries < pageSize, empty: !end && page.entries === 0 }),
   };
   const tokens = createPageTokens({ keys: config.pageTokenKeys, rejected: (fault) => metrics.tokenRejected(fault) });
   const hydrate = createHydrate({ clock, log, ...cache.people, loadCounts });
@@ -86,6 +86,7 @@ export function assemble(parts: {
       if (highMs === undefined) metrics.idLeaseLost();
       return highMs;
     },
+    leaseFailed: (why) => metrics.idLeaseFailed(why),
     refused: (why) => metrics.idMintRefused(why),
   });
 

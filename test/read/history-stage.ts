@@ -612,7 +612,10 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       look.completeness.delete('complete');
       if (look.completeness.size === 0) return result;
       const faults = [...look.completeness].join(', ');
-      assert.ok(performance.now() < Math.max(startedMs, disturbedMs) + DISTURBED_FOR_MS, `${what} calls itself ${faults}`);
+      assert.ok(
+        performance.now() < Math.max(startedMs, disturbedMs) + DISTURBED_FOR_MS,
+        `${what} calls itself ${faults}`,
+      );
       await pause(20);
     }
   }
