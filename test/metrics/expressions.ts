@@ -59,7 +59,8 @@ const SOURCES = globSync('src/**/*.ts', { cwd: ROOT, exclude: ['src/gen/**'] })
   .join('\n');
 
 function isValue(value: string, label: string, metric: CataloguedMetric): boolean {
-  if (SCRAPE_LABELS.includes(label)) return true;
+  // Methods come from the API's own description.
+  if (SCRAPE_LABELS.includes(label) || label === 'method') return true;
   return label === 'le' ? metric.bounds.includes(value) : SOURCES.includes(`'${value}'`);
 }
 

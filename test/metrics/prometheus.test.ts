@@ -69,8 +69,18 @@ describe.runIf(programs)('a service that runs', { timeout: PROMTOOL_MAX_MS }, ()
   });
 
   it('exports what promtool finds no fault with', async () => {
-    const text = await (await fetch(`http://127.0.0.1:${service.service.httpPort}/metrics`)).text();
-    expect(text).toContain('tributary_deliveries_total{');
+    const text = await eventually(async () => {
+      const body = await (await fetch(`http://127.0.0.1:${service.service.httpPort}/metrics`)).text();
+      // Of every part something that only a service that works has.
+      for (const series of [
+        /^tributary_deliveries_total\{lane="small"\} [1-9]/m,
+        /^tributary_page_entries_total\{surface="home"\} [1-9]/m,
+        /^tributary_queue_memory_used_bytes [1-9]/m,
+        /^tributary_queue_memory_limit_bytes [1-9]/m,
+      ])
+        expect(body).toMatch(series);
+      return body;
+    });
     expect(await promtool(['check', 'metrics'], text)).toBe('');
   });
 
