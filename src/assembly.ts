@@ -113,7 +113,7 @@ export function assemble(parts: {
           publishing.findPublishRequest(database, call.signal, { tenant: call.tenant, requestId }),
         findTargets: createFindTargets({ clock, loadPosts, loadRelations, loadAuthors }),
         showOwn: createShowOwn({
-          push: (signal, post) => cache.timelines.push(signal, post),
+          push: (signal, post) => cache.timelines.push(signal, { ...post, cutLater: true }),
           random,
           pending: () => metrics.ownTimelinePending(),
         }),

@@ -2,7 +2,7 @@
  * Owns the ambient things: time, randomness, the log, the shutdown signal. Everything else gets them as arguments, so that tests own
  * time. `Call` is what a request carries down to every store: whose data, and until when.
  */
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomFillSync } from 'node:crypto';
 import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import { TributaryError } from './errors.ts';
 import type { TenantId } from './timeline/ids.ts';
@@ -43,9 +43,26 @@ export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
 };
 
+/** Asking the system costs a microsecond or more whatever the length, and a page takes half a dozen tokens. What is longer may be a secret, and is asked for by itself. */
+const POOLED_BYTES_MAX = 16;
+const POOL_BYTES = 4_096;
+const pool = Buffer.alloc(POOL_BYTES);
+let poolAt = POOL_BYTES;
+
+/** From the system's source, in portions. Nothing is given out twice. */
+function pooledBytes(length: number): Buffer {
+  if (length > POOLED_BYTES_MAX) return randomBytes(length);
+  if (poolAt + length > POOL_BYTES) {
+    randomFillSync(pool);
+    poolAt = 0;
+  }
+  poolAt += length;
+  return Buffer.from(pool.subarray(poolAt - length, poolAt));
+}
+
 export const systemRandom: Random = {
   fraction: () => Math.random(),
-  bytes: (length) => randomBytes(length),
+  bytes: pooledBytes,
 };
 
 /**

@@ -16,6 +16,9 @@ interface Entry {
   load(): Promise<{ readonly bench: Bench }>;
 }
 
+/** Of five contenders. */
+const READ_ROUNDS = 7;
+
 const BENCHES: Readonly<Record<string, Entry>> = {
   publish: {
     summary: 'the publish flow with ten publishers, beside its bare statement on ten connections (at least 0.6 of it)',
@@ -36,6 +39,12 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       "a small author's post-to-timeline p99 during back-to-back fan-outs to 200,000, beside idle; size: posts of each phase",
     rounds: ROUNDS_MIN,
     load: () => import('./isolation.ts'),
+  },
+  read: {
+    summary:
+      'warm pages of 20 by gRPC and Connect, beside a bare echo (at least 0.6 of it), SQL alone (at least 5 times it) and pages by messages; p99 during fan-outs; size: resident viewers',
+    rounds: READ_ROUNDS,
+    load: () => import('./read.ts'),
   },
   million: {
     summary:
@@ -58,7 +67,7 @@ function usage(): string {
     ...Object.entries(BENCHES).map(([name, entry]) => `  ${name.padEnd(width)}  ${entry.summary}`),
     '',
     `  --json       one line of JSON on stdout, the rest on stderr`,
-    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; isolation ${ROUNDS_MIN})`,
+    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; isolation ${ROUNDS_MIN}, read ${READ_ROUNDS})`,
     `  --seconds n  length of a round (${ROUND_SECONDS_DEFAULT})`,
     '  --size n     for a smaller run, to try it out, or a larger one',
   ].join('\n');

@@ -6,7 +6,7 @@ import type { Call } from '../runtime.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import type { PostBodies } from '../store/redis/bodies.ts';
 import type { PostId, TenantId } from '../timeline/ids.ts';
-import type { Post, PostBody, PostMeta } from '../timeline/post.ts';
+import { NO_BODY, type Post, type PostMeta } from '../timeline/post.ts';
 import { targetsOf } from '../timeline/visibility.ts';
 import type { LeaseFill } from './lease-fill.ts';
 
@@ -23,8 +23,6 @@ export interface CachedPostsParts {
 }
 
 export type LoadPosts = (call: Call, postIds: readonly PostId[]) => Promise<LoadedPosts>;
-
-const NO_BODY: PostBody = { text: '', media: [] };
 
 /** Answers one entry for each ID, in order, and their targets. */
 export function createCachedPosts(parts: CachedPostsParts): LoadPosts {

@@ -210,7 +210,8 @@ export function createDeliver(parts: DeliverParts): Deliver {
       const last = followers.length < followerPage;
       cursor = followers.at(-1) ?? cursor;
       const viewers = [...own, ...followers];
-      const passed = run.progress.delivered + run.progress.skipped + viewers.length;
+      // Among those who were reached is the author, who is no follower.
+      const passed = run.progress.delivered + run.progress.skipped + viewers.length - 1;
       const lane = last ? undefined : await laneToGiveWayIn(signal, parts.turn, { lane: run.lease.lane, page, passed });
       fetching = last || lane !== undefined ? undefined : fetch(cursor);
 

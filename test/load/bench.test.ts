@@ -213,6 +213,21 @@ describe('a tiny run', () => {
   );
 
   it(
+    'of read compares the pages of all, then their rates, and p99 during fan-outs',
+    async () => {
+      const result = await runTiny('read', '--size', '500', '--rounds', '5', '--seconds', '0.1');
+      expect(result).toMatchObject({
+        name: 'read',
+        ours: expect.any(Number),
+        unit: 'pages/s',
+        against: { connect: rate, echo: rate, 'pull by sql': rate, 'decoded pages': rate },
+        figures: { 'server CPU': figure('µs/page'), 'during fan-out': figure('times the p99 without') },
+      });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
     'of isolation measures small posts, idle and during large fan-outs',
     async () => {
       const result = await runTiny('isolation', '--size', '20');

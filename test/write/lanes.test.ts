@@ -136,6 +136,14 @@ it('a post with more followers than its lane is for moves to the lane that is, a
   expect(await stage.job(postId)).toMatchObject({ done: true, skipped: 1_301 });
 });
 
+it('a post with just as many followers as its lane is for stays there, however its pages fall', async () => {
+  const many = Array.from({ length: 1_000 }, (_, index) => `m${String(index).padStart(5, '0')}`);
+  await stage.arrange({ author: 'ada', followers: many, resident: [] });
+  const postId = await stage.publish('ada');
+  expect(await stage.deliverer({ followerPage: 500 })(soon(), hintOf(postId))).toBe('delivered');
+  expect(stage.events.moved).toEqual([]);
+});
+
 describe('the relay', () => {
   const hinted: Lane[] = [];
   let waiting: Partial<Record<Lane, number>> = {};

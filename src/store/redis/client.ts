@@ -49,11 +49,14 @@ export interface Cache {
     args: readonly ScriptArgument[],
     perKey?: readonly ScriptArgument[],
   ): Promise<readonly KeyResult[]>;
-  /** Runs a script once for each of many sets of keys, each of one slot, few calls in flight. Answers one result for each, in order; never throws but for the abort. */
-  runMany(
+  /**
+   * The same for a script that takes several keys for each item: `keySets` are of one length, which is its first argument, each of one slot. Answers one result for each set, in order.
+   */
+  runEachSet(
     signal: AbortSignal,
     script: ScriptName,
-    calls: readonly { readonly keys: readonly string[]; readonly args: readonly ScriptArgument[] }[],
+    keySets: readonly (readonly string[])[],
+    args: readonly ScriptArgument[],
   ): Promise<readonly KeyResult[]>;
   /** The values of plain keys: undefined where there is none. */
   read(signal: AbortSignal, keys: readonly string[]): Promise<readonly KeyResult[]>;
@@ -79,6 +82,7 @@ export type ScriptArgument = string | number | Buffer;
 const SCRIPTS = {
   push: entryScripts.PUSH,
   cut: entryScripts.CUT,
+  pushOlder: entryScripts.PUSH_OLDER,
   floors: entryScripts.FLOORS,
   takeOutDead: entryScripts.TAKE_OUT_DEAD,
   begin: entryScripts.BEGIN,
@@ -147,6 +151,7 @@ export function createCache(options: CacheOptions): Cache {
     signal: AbortSignal,
     keys: readonly string[],
     ask: (keys: readonly string[], indexes: readonly number[]) => Promise<readonly Value[]>,
+    keysMax = KEYS_PER_CALL_MAX,
   ): Promise<readonly Outcome<Value>[]> {
     const outcomes = new Array<Outcome<Value>>(keys.length);
     const refused: number[] = [];
@@ -168,7 +173,7 @@ export function createCache(options: CacheOptions): Cache {
         else for (const index of indexes) outcomes[index] = { error };
       }
     }
-    await inWindow(groupKeys(keys, options), askGroup);
+    await inWindow(groupKeys(keys, { cluster: options.cluster, keysMax }), askGroup);
     await inWindow(
       refused.map((index) => [index]),
       askGroup,
@@ -201,19 +206,17 @@ export function createCache(options: CacheOptions): Cache {
         return (await call(signal, script, some, [...args, ...more])) as readonly unknown[];
       }),
 
-    async runMany(signal, script, calls) {
-      const results = new Array<KeyResult>(calls.length);
-      await inWindow([...calls.entries()], async ([index, { keys, args }]) => {
-        results[index] = await call(signal, script, keys, args).then(
-          (value): KeyResult => ({ value }),
-          (error: unknown): KeyResult => {
-            throwIfAborted(signal);
-            if (!(error instanceof TributaryError)) throw error;
-            return { error };
-          },
-        );
-      });
-      return results;
+    runEachSet(signal, script, keySets, args) {
+      const length = keySets[0]?.length ?? 1;
+      return inCalls(
+        signal,
+        keySets.map(([first]) => first as string),
+        async (_, indexes) => {
+          const keys = indexes.flatMap((index) => keySets[index] as readonly string[]);
+          return (await call(signal, script, keys, [length, ...args])) as readonly unknown[];
+        },
+        Math.max(1, Math.floor(KEYS_PER_CALL_MAX / length)),
+      );
     },
 
     read: (signal, keys) =>

@@ -41,14 +41,21 @@ local function put(p, member, floor)
     local life = redis.call('PTTL', p.key)
     redis.call('ZREM', p.key, p.member)
     redis.call('ZADD', p.key, string.format('%.0f', floor), member)
-    if life > 0 then redis.call('PEXPIRE', p.key, life) end
+    if life >= 0 then redis.call('PEXPIRE', p.key, math.max(life, 1)) end
   end
   p.member, p.floor = member, floor
 end
 `;
 
-/** The part after one, where KEYS from `ring` on are the places of the ring. A link that leads nowhere is taken out: the timeline ends there. */
+/**
+ * The part after one, where KEYS from `ring` on are the places of the ring. A link that leads nowhere is taken out: the timeline ends there, and the head is told so. Only for calls that name
+ * the ring.
+ */
 const OLDER_PART = `
+local function remember(parts)
+  local link = parts[2] and linkOf(parts[1].member)
+  if link then put(parts[1], 'r' .. link .. ':' .. string.format('%.0f', parts[#parts].floor), parts[1].floor) end
+end
 local function olderPart(p, ring)
   local n = linkOf(p.member)
   if not n then return nil end
@@ -57,11 +64,13 @@ local function olderPart(p, ring)
   put(p, 'r', p.floor)
   return nil
 end
-local function chain(ring)
-  local parts, p = {}, part(KEYS[1])
+local function chain(ring, head)
+  local parts, p = {}, head or part(KEYS[ring - 1])
   while p do
+    local link = linkOf(p.member)
     parts[#parts + 1] = p
     p = olderPart(p, ring)
+    if link and not p then remember(parts) end
   end
   return parts
 end
@@ -80,10 +89,6 @@ end
 
 /** Trims to the cap, moves the floor up to the newest entry trimmed, and lets the head know it. Answers how many entries are left. */
 const TRIM = `
-local function remember(parts)
-  local link = parts[2] and linkOf(parts[1].member)
-  if link then put(parts[1], 'r' .. link .. ':' .. string.format('%.0f', parts[#parts].floor), parts[1].floor) end
-end
 local function trim(parts, cap)
   local total = 0
   for i, p in ipairs(parts) do
@@ -162,35 +167,47 @@ return out
 `;
 
 /**
- * KEYS: one timeline, its ring. ARGV: entries of a part, entries that a head keeps, cap. Makes an older part of a full head, as a copy of the whole, which is cheap,
- * of which each then loses what the other keeps. The newest entries stay, so that the newest page is in the head, and posts that overtook one another still find their place there. Then trims. Answers 1 where it cut, 0 where there was nothing to cut.
+ * KEYS: timelines, each with its ring. ARGV: keys of each, entries of a part, entries that a head keeps, cap. Makes an older part of each full head, as a copy of the whole, which is cheap,
+ * of which each then loses what the other keeps. The newest entries stay, so that the newest page is in the head, and posts that overtook one another still find their place there. Then trims.
+ * Answers for each 1 where it cut, 0 where there was nothing to cut. A head that a rebuild left with several parts' worth is cut as a whole; so a second run may cut once more, which is as right.
  */
 export const CUT = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${END_WITH}${TRIM}
-local size, keep, cap = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local entries = redis.call('ZCARD', KEYS[1]) - 1
-local head = entries >= size + keep and part(KEYS[1])
-if not head or not isReady(head.member) then return 0 end
-local link = linkOf(head.member)
-local new = link and link % (#KEYS - 1) + 1 or 1
-local name = KEYS[new + 1]
-local parts = chain(2)
--- The place is the oldest part's where the ring is full: it goes.
-for i = 2, #parts do
-  if parts[i].key == name then
-    endWith(parts, i - 1)
-    break
+local each = tonumber(ARGV[1])
+local size, keep, cap = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local function cut(at)
+  local key = KEYS[at]
+  local entries = redis.call('ZCARD', key) - 1
+  local head = entries >= size + keep and part(key)
+  if not head or not isReady(head.member) then return 0 end
+  local parts = chain(at + 1, head)
+  local link = linkOf(head.member)
+  local new = link and link % (each - 1) + 1 or 1
+  local name = KEYS[at + new]
+  if link then
+    -- The place is the oldest part's where the ring is full: it goes.
+    for i = 2, #parts do
+      if parts[i].key == name then
+        endWith(parts, i - 1)
+        break
+      end
+    end
+  else
+    -- What a timeline of an earlier life has left.
+    redis.call('UNLINK', unpack(KEYS, at + 1, at + each - 1))
   end
+  local stay = entries >= 2 * (size + keep) and keep or entries - size
+  local boundary = tonumber(redis.call('ZRANGE', key, stay, stay)[1])
+  redis.call('COPY', key, name, 'REPLACE')
+  redis.call('ZREMRANGEBYRANK', name, 0, stay - 1)
+  redis.call('ZREMRANGEBYRANK', key, stay, entries - 1)
+  table.insert(parts, 2, {key = name, member = head.member, floor = head.floor})
+  put(head, 'r' .. new .. ':' .. string.format('%.0f', parts[#parts].floor), boundary)
+  trim(parts, cap)
+  return 1
 end
--- A head that a rebuild left is cut as a whole; else the part gets its size, whatever came since it was full.
-local stay = entries >= 2 * (size + keep) and keep or entries - size
-local boundary = tonumber(redis.call('ZRANGE', KEYS[1], stay, stay)[1])
-redis.call('COPY', KEYS[1], name, 'REPLACE')
-redis.call('ZREMRANGEBYRANK', name, 0, stay - 1)
-redis.call('ZREMRANGEBYRANK', KEYS[1], stay, entries - 1)
-table.insert(parts, 2, {key = name, member = parts[1].member, floor = parts[1].floor})
-put(parts[1], 'r' .. new .. ':' .. string.format('%.0f', parts[#parts].floor), boundary)
-trim(parts, cap)
-return 1
+local out = {}
+for i = 1, #KEYS / each do out[i] = cut((i - 1) * each + 1) end
+return out
 `;
 
 /**
@@ -220,29 +237,57 @@ redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return 'won'
 `;
 
-/**
- * KEYS: one set, its ring. ARGV: token ('' for any state), cap, stride, IDs. Adds posts wherever they belong in a set that is still the one meant: a rebuild whose
- * token is gone adds nothing. Answers -1 where there is no such set, else how many were added.
- */
-export const ADD_OLDER = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${END_WITH}${TRIM}
-local parts = chain(2)
-if not parts[1] then return -1 end
-if ARGV[1] ~= '' and string.sub(parts[1].member, 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return -1 end
-local cap, stride = tonumber(ARGV[2]), tonumber(ARGV[3])
-local total, added = 0, 0
-for _, p in ipairs(parts) do total = total + redis.call('ZCARD', p.key) - 1 end
-for i = 4, #ARGV do
-  local id = tonumber(ARGV[i])
-  if total >= cap + stride and id > parts[#parts].floor then total = trim(parts, cap) end
+/** Puts IDs where they belong, after a trim where there is no room. A place that is at or below every floor is nowhere. */
+const INSERT = `
+local function insert(parts, total, id, cap, stride)
+  if total >= cap + stride and tonumber(id) > parts[#parts].floor then total = trim(parts, cap) end
   for _, p in ipairs(parts) do
-    if id > p.floor then
-      local fresh = redis.call('ZADD', p.key, 'NX', '-' .. ARGV[i], ARGV[i])
-      total, added = total + fresh, added + fresh
-      break
+    if tonumber(id) > p.floor then
+      local fresh = redis.call('ZADD', p.key, 'NX', '-' .. id, id)
+      return total + fresh, 2 - fresh
     end
   end
+  return total, 3
+end
+local function entriesOf(parts)
+  local total = 0
+  for _, p in ipairs(parts) do total = total + redis.call('ZCARD', p.key) - 1 end
+  return total
+end
+`;
+
+/**
+ * KEYS: one set, its ring. ARGV: token ('' for any state), cap, stride, IDs. Adds posts wherever they belong in a set that is still the one meant: a rebuild whose
+ * token is gone adds nothing, and changes nothing. Answers -1 where there is no such set, else how many were added.
+ */
+export const ADD_OLDER = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${END_WITH}${TRIM}${INSERT}
+local head = part(KEYS[1])
+if not head then return -1 end
+if ARGV[1] ~= '' and string.sub(head.member, 1, #ARGV[1] + 2) ~= 'b' .. ARGV[1] .. ':' then return -1 end
+local parts = chain(2, head)
+local cap, stride = tonumber(ARGV[2]), tonumber(ARGV[3])
+local total, added = entriesOf(parts), 0
+for i = 4, #ARGV do
+  local answer
+  total, answer = insert(parts, total, ARGV[i], cap, stride)
+  if answer == 1 then added = added + 1 end
 end
 return added
+`;
+
+/** KEYS: timelines, each with its ring. ARGV: keys of each, post ID, cap, stride. A push of a post that others have overtaken. Answers for each as PUSH does: 0, 1, 2 or 3. */
+export const PUSH_OLDER = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${END_WITH}${TRIM}${INSERT}
+local each, cap, stride = tonumber(ARGV[1]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local out = {}
+for i = 1, #KEYS / each do
+  local parts = chain((i - 1) * each + 2)
+  if not parts[1] then out[i] = 0
+  else
+    local _, answer = insert(parts, entriesOf(parts), ARGV[2], cap, stride)
+    out[i] = answer
+  end
+end
+return out
 `;
 
 /**
@@ -339,7 +384,10 @@ local function page(ring, direction, position, count, life, renewal)
   while not enough() and linkOf(p.member) do
     if #KEYS < ring then return {'more'} end
     local older = olderPart(p, ring)
-    if not older then break end
+    if not older then
+      remember(parts)
+      break
+    end
     p = older
     parts[#parts + 1] = p
     if direction == 'older' and at > p.floor then take(p) end
@@ -422,7 +470,8 @@ return out
 export const CLEAN_AUTHOR = `${SCRIPT_HEAD}${PART}${PUT}${OLDER_PART}${TAKE_OUT}
 local relation = redis.call('HGET', KEYS[2], ARGV[1])
 if not relation or string.sub(relation, 1, 2) ~= 'v0' then return -1 end
-return takeOut(chain(3), 2)
+local head = part(KEYS[1])
+return head and takeOut(chain(3, head), 2) or 0
 `;
 
 /**

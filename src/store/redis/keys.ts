@@ -73,14 +73,14 @@ export function slotOf(key: string): number {
  */
 export function groupKeys(
   keys: readonly string[],
-  options: { readonly cluster: boolean },
+  { cluster, keysMax = KEYS_PER_CALL_MAX }: { readonly cluster: boolean; readonly keysMax?: number },
 ): readonly (readonly number[])[] {
   const open = new Map<number, number[]>();
   const groups: number[][] = [];
   keys.forEach((key, index) => {
-    const slot = options.cluster ? slotOf(key) : 0;
+    const slot = cluster ? slotOf(key) : 0;
     let group = open.get(slot);
-    if (!group || group.length === KEYS_PER_CALL_MAX) {
+    if (!group || group.length === keysMax) {
       group = [];
       open.set(slot, group);
       groups.push(group);

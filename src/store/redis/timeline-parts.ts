@@ -33,9 +33,9 @@ export function fullFrom({ entries, keep }: PartSizes): number {
   return entries + keep;
 }
 
-/** Entries that a timeline holds at most: those of older parts, which a cut trims to the cap, and a head that nobody could cut. Where cuts succeed it holds no more than cap, stride and one part. */
+/** Entries that a timeline holds at most: older parts, and a head that nobody could cut, each of which is trimmed beyond cap and stride. Where cuts succeed it holds no more than the cap and one part. */
 export function entriesMaxOf({ cap, stride }: { readonly cap: number; readonly stride: number }): number {
-  return 2 * cap + stride;
+  return 2 * (cap + stride);
 }
 
 /** Asks the head alone, and the ring too where the answer says so or the page is sure to need it. */

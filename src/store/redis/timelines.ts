@@ -27,10 +27,18 @@ export interface TimelineOf {
 }
 
 export interface Timelines extends EntrySets<TimelineOf> {
-  /** Adds one post to the timelines of many viewers that are resident; one outcome or error for each, in order. */
+  /**
+   * Adds one post to the timelines of many viewers that are resident; one outcome or error for each, in order. `cutLater`: for who is waited for; a head that is full is left to the next push of
+   * somebody else.
+   */
   push(
     signal: AbortSignal,
-    post: { readonly tenant: TenantId; readonly postId: PostId; readonly viewers: readonly UserId[] },
+    post: {
+      readonly tenant: TenantId;
+      readonly postId: PostId;
+      readonly viewers: readonly UserId[];
+      readonly cutLater?: boolean;
+    },
   ): Promise<readonly (PushOutcome | TributaryError)[]>;
   /** Floors of those timelines that are resident, in whatever state, or IDs below them; undefined where one is not, an error where that is not known. In order. */
   floors(
@@ -46,12 +54,15 @@ export interface Timelines extends EntrySets<TimelineOf> {
   ): Promise<number | undefined>;
 }
 
+/** Timelines that are cut before it is looked at whether it goes well: four calls' worth. */
+const CUTS_AT_ONCE = 44;
+
 export interface TimelineOptions extends EntrySetOptions {
   readonly events?: TimelineEvents;
 }
 
 export interface TimelineEvents {
-  /** A full head was cut, or could not be: it takes pushes still, and the next one tries again. */
+  /** A full head was cut, or could not be: it takes pushes still, and the next one tries again. Not called for a head that somebody else has cut. */
   timelineCut(outcome: 'done' | 'failed'): void;
 }
 
@@ -62,31 +73,33 @@ export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptio
   const partsOf = (of: TimelineOf): readonly string[] => [keyOf(of), ...ringOf(of)];
   const sizes = partSizesFor(cap);
 
+  /** A cut that fails is left to the next push, and so are those after it: nobody should wait for a server that does not answer. */
   async function cut(signal: AbortSignal, tenant: TenantId, viewers: readonly UserId[]): Promise<void> {
-    const args = [sizes.entries, sizes.keep, cap];
-    const calls = viewers.map((viewer) => ({ keys: partsOf({ tenant, viewer }), args }));
-    for (const result of await cache.runMany(signal, 'cut', calls))
-      options.events?.timelineCut('error' in result ? 'failed' : 'done');
+    for (let from = 0; from < viewers.length; from += CUTS_AT_ONCE) {
+      const keySets = viewers.slice(from, from + CUTS_AT_ONCE).map((viewer) => partsOf({ tenant, viewer }));
+      const results = await cache.runEachSet(signal, 'cut', keySets, [sizes.entries, sizes.keep, cap]);
+      for (const result of results) {
+        if ('error' in result) options.events?.timelineCut('failed');
+        else if (result.value === 1) options.events?.timelineCut('done');
+      }
+      if (results.some((result) => 'error' in result)) return;
+    }
   }
 
-  /** Pushes of a post that others have overtaken, one by one. One that was there already is not told from one below the floor. */
+  /** Pushes of a post that others have overtaken. */
   async function pushOlder(
     signal: AbortSignal,
     { tenant, postId }: { readonly tenant: TenantId; readonly postId: PostId },
     viewers: readonly UserId[],
-  ): Promise<readonly (PushOutcome | TributaryError)[]> {
-    const args = ['', cap, stride, postId];
-    const calls = viewers.map((viewer) => ({ keys: partsOf({ tenant, viewer }), args }));
-    return (await cache.runMany(signal, 'addOlder', calls)).map((result) => {
-      if ('error' in result) return result.error;
-      return result.value === -1 ? 'absent' : result.value === 0 ? 'present' : 'added';
-    });
+  ): Promise<readonly (PushAnswer | TributaryError)[]> {
+    const keySets = viewers.map((viewer) => partsOf({ tenant, viewer }));
+    return (await cache.runEachSet(signal, 'pushOlder', keySets, [postId, cap, stride])).map(pushAnswerIn);
   }
 
   return {
     ...createEntrySets(cache, keyOf, ringOf, options),
 
-    async push(signal, { tenant, postId, viewers }) {
+    async push(signal, { tenant, postId, viewers, cutLater = false }) {
       const results = await cache.runEach(
         signal,
         'push',
@@ -95,15 +108,12 @@ export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptio
       );
       const answers = results.map(pushAnswerIn);
       const whose = (what: PushAnswer): readonly UserId[] => viewers.filter((_, index) => answers[index] === what);
-      const older = whose('older');
-      const [pushed] = await Promise.all([
-        pushOlder(signal, { tenant, postId }, older),
-        cut(signal, tenant, whose('full')),
-      ]);
-      const late = pushed.values();
-      return answers.map((answer) => {
-        if (answer === 'older') return late.next().value as PushOutcome | TributaryError;
-        return answer === 'full' ? 'added' : answer;
+      const older = (await pushOlder(signal, { tenant, postId }, whose('older'))).values();
+      if (!cutLater) await cut(signal, tenant, whose('full'));
+      return answers.map((answer): PushOutcome | TributaryError => {
+        const last = answer === 'older' ? (older.next().value ?? 'older') : answer;
+        if (last === 'older') throw new Error('a late push was not answered');
+        return last === 'full' ? 'added' : last;
       });
     },
 

@@ -2,9 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { Cluster, Redis } from 'ioredis';
 import { type Cache, type CacheOptions, createCache } from '../../../src/store/redis/client.ts';
-import type { EntrySetOptions } from '../../../src/store/redis/entry-sets.ts';
 import { createKeys, type Keys } from '../../../src/store/redis/keys.ts';
-import { createTimelines, type Timelines } from '../../../src/store/redis/timelines.ts';
+import { createTimelines, type TimelineOptions, type Timelines } from '../../../src/store/redis/timelines.ts';
 import {
   type PostId,
   parseTenantId,
@@ -19,7 +18,7 @@ export interface CacheUnderTest {
   readonly keys: Keys;
   /** The same servers, by a client that knows nothing of ours. */
   readonly raw: Redis | Cluster;
-  timelines(options: Partial<EntrySetOptions>): Timelines;
+  timelines(options: Partial<TimelineOptions>): Timelines;
   close(): Promise<void>;
 }
 

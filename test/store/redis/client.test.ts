@@ -54,7 +54,7 @@ describe('a server that is away', () => {
     await expect(cache.run(soon(), 'page', ['k'], ['older', 1, 1, 1, 1])).rejects.toEqual(UNAVAILABLE);
     await expect(cache.remove(soon(), ['k'])).rejects.toEqual(UNAVAILABLE);
     await expect(cache.removeFields(soon(), [{ key: 'k', field: 'f' }])).rejects.toEqual(UNAVAILABLE);
-    expect(await cache.runMany(soon(), 'cut', [{ keys: ['k'], args: [1, 1, 1] }])).toEqual([{ error: UNAVAILABLE }]);
+    expect(await cache.runEachSet(soon(), 'cut', [['k', 'l']], [1, 1, 1])).toEqual([{ error: UNAVAILABLE }]);
     await expect(cache.write(soon(), [{ key: 'k', value: 'v' }], 1_000)).rejects.toEqual(UNAVAILABLE);
     await expect(cache.settings(soon(), 'save')).rejects.toEqual(UNAVAILABLE);
     expect(await cache.read(soon(), ['k', 'l'])).toEqual([{ error: UNAVAILABLE }, { error: UNAVAILABLE }]);

@@ -4,6 +4,7 @@
  */
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { createReadHomeEntries } from '../../../src/store/redis/home-entries.ts';
 import type { TimelineOf } from '../../../src/store/redis/timelines.ts';
 import { type PostId, postIdFrom } from '../../../src/timeline/ids.ts';
 import { eventually } from '../../harness/eventually.ts';
@@ -412,6 +413,109 @@ export function timelineLaws(open: () => CacheUnderTest): void {
     const countOf = (key: string) => under.raw.zcard(key);
     const evens = Array.from({ length: 40 }, (_, index) => 80 - 2 * index);
 
+    it('has the pages that a filter and a sort of the IDs give, from any position, both ways', async () => {
+      const of = await inParts();
+      for (const direction of ['older', 'newer'] as const) {
+        const inOrder = direction === 'older' ? evens : evens.toReversed();
+        for (const count of [1, 3, 9, 20, 100]) {
+          for (let position = 0; position <= 81; position += 1) {
+            const page = await roomy().page(soon(), { ...of, direction, position, count });
+            const beyond = inOrder.filter((id) => (direction === 'older' ? id <= position : id > position));
+            if (page.state !== 'ready') throw new Error(`the timeline is ${page.state}`);
+            expect(page.ids).toEqual(beyond.slice(0, count));
+            // What it says of itself goes as far as the page.
+            if (page.ids.length < count) expect(page.floor).toBeLessThanOrEqual(direction === 'older' ? 0 : position);
+            else expect(page.floor).toBeLessThan(Math.min(...page.ids));
+          }
+        }
+        const position = direction === 'older' ? ID_MAX : 0;
+        expect((await roomy().page(soon(), { ...of, direction, position, count: 7 })).state).toBe('ready');
+      }
+    });
+
+    it('gives homes the same pages, with who is pulled', async () => {
+      const of = await inParts();
+      const readHome = createReadHomeEntries(under.cache, under.keys, { cap: 40, lifeMs: 60_000, tokenLifeMs: 5_000 });
+      for (const direction of ['older', 'newer'] as const) {
+        for (const count of [1, 9, 20, 100]) {
+          for (const position of [0, 1, 2, 40, 41, 79, 80, 81, ID_MAX]) {
+            const token = newToken();
+            const page = await roomy().page(soon(), { ...of, direction, position, count });
+            await under.raw.del(under.keys.pulledAuthors(of.tenant, of.viewer));
+            expect(await readHome(soon(), { ...of, direction, position, count, token })).toEqual({
+              page,
+              pulled: { kind: 'miss' },
+            });
+          }
+        }
+      }
+    });
+
+    it('says its whole floor to those who ask for floors alone', async () => {
+      const [of, other] = [await inParts(), await inParts()];
+      await roomy().raiseFloor(soon(), { ...other, floor: 21 });
+      const floorOf = async ({ tenant, viewer }: TimelineOf) =>
+        (await roomy().floors(soon(), { tenant, viewers: [viewer] }))[0];
+      expect([await floorOf(of), await floorOf(other)]).toEqual([0, 21]);
+      expect(await all(other)).toEqual({ state: 'ready', floor: 21, ids: evens.filter((id) => id > 21) });
+    });
+
+    it('keeps its life when a raised floor or clean-ups leave a part empty', async () => {
+      const of = await inParts();
+      await roomy().removeEntries(soon(), { ...of, postIds: evens.map((id) => postIdFrom(id)) });
+      await roomy().raiseFloor(soon(), { ...of, floor: 90 });
+      // A read would give it a new one.
+      expect(await under.raw.pttl(under.keys.timeline(of.tenant, of.viewer))).toBeGreaterThan(50_000);
+      expect(await all(of)).toEqual({ state: 'ready', floor: 90, ids: [] });
+    });
+
+    it('is left as it is by a rebuild that was overtaken', async () => {
+      const of = await inParts();
+      expect(await roomy().addOlder(soon(), { ...of, token: newToken(), postIds: ids(1, 3) })).toBe(false);
+      expect(await all(of)).toEqual({ state: 'ready', floor: 0, ids: evens });
+    });
+
+    it('tells each of many viewers what became of a late post', async () => {
+      const tenant = newTenant();
+      const viewers = Array.from({ length: 40 }, (_, index) => user(`many-${index}`));
+      const there = viewers.filter((_, index) => index % 3 !== 0);
+      for (const viewer of there) {
+        const token = newToken();
+        await roomy().begin(soon(), { tenant, viewer, token });
+        await roomy().commit(soon(), { tenant, viewer, token, floor: 0 });
+      }
+      for (let id = 1; id <= 40; id += 1) await roomy().push(soon(), { tenant, postId: postIdFrom(2 * id), viewers });
+      for (const viewer of viewers.filter((_, index) => index % 3 === 1))
+        await roomy().raiseFloor(soon(), { tenant, viewer, floor: 50 });
+      const outcomes = viewers.map((_, index) => ['absent', 'below_floor', 'added'][index % 3]);
+      expect(await roomy().push(soon(), { tenant, postId: postIdFrom(33), viewers })).toEqual(outcomes);
+      const again = outcomes.map((outcome) => (outcome === 'added' ? 'present' : outcome));
+      expect(await roomy().push(soon(), { tenant, postId: postIdFrom(33), viewers })).toEqual(again);
+    });
+
+    it('is cut by one of those who find it full at the same moment', async () => {
+      const of = await resident();
+      const cuts: string[] = [];
+      const counted = under.timelines({ cap: 40, events: { timelineCut: (outcome) => cuts.push(outcome) } });
+      for (let id = 1; id <= 19; id += 1) await push(of, postIdFrom(id), counted);
+      await Promise.all(Array.from({ length: 8 }, (_, index) => push(of, postIdFrom(20 + index), counted)));
+      expect(cuts).toEqual(['done']);
+      expect((await held(of)).ids).toHaveLength(27);
+    });
+
+    it('is not cut for somebody who is waited for, and takes the post all the same', async () => {
+      const of = await resident();
+      const viewers = [of.viewer];
+      for (let id = 1; id <= 30; id += 1) {
+        const [outcome] = await roomy().push(soon(), { ...of, postId: postIdFrom(id), viewers, cutLater: true });
+        expect(outcome).toBe('added');
+      }
+      expect(await countOf(under.keys.timeline(of.tenant, of.viewer))).toBe(31);
+      await push(of, postIdFrom(31), roomy());
+      expect(await countOf(under.keys.timeline(of.tenant, of.viewer))).toBeLessThan(31);
+      expect((await held(of)).ids).toHaveLength(31);
+    });
+
     it('is several keys, of which the newest one is the shortest to look through', async () => {
       const of = await inParts();
       const lengths = await Promise.all([under.keys.timeline(of.tenant, of.viewer), ...numbered(of)].map(countOf));
@@ -447,6 +551,9 @@ export function timelineLaws(open: () => CacheUnderTest): void {
         if (page.state === 'absent') throw new Error('the timeline is absent');
         expect(page.floor).toBeGreaterThanOrEqual(Math.max(...held));
         expect(page.ids).toEqual(evens.filter((id) => id > page.floor));
+        // Those who ask for the floor alone learn of it too, and what came too late for the lost part is not taken.
+        expect(await roomy().floors(soon(), { ...of, viewers: [of.viewer] })).toEqual([page.floor]);
+        expect(await push(of, postIdFrom(1), roomy())).toBe('below_floor');
         // What comes now is no reason to claim the lost ones.
         for (let id = 100; id < 130; id += 1) await push(of, postIdFrom(id), roomy());
         const later = await all(of);
