@@ -24,8 +24,8 @@ import {
   findWrittenBy,
   loadListSnapshot,
   loadNewestPushedOf,
-  loadSnapshot,
 } from './store/postgres/home-pages.ts';
+import { loadSnapshot } from './store/postgres/home-snapshot.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
 import { loadNewestOfMany, loadPulledAuthors } from './store/postgres/pulled-authors.ts';
 import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts';
@@ -51,6 +51,8 @@ export interface CacheAssembly {
   readonly openCandidates: OpenCandidates;
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
+  /** Takes an author's entries out while the cached relation says that there is no follow; false where some may be left. */
+  readonly cleanUp: (call: Call, viewer: UserId, author: UserId) => Promise<boolean>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
   readonly loadLineages: (signal: AbortSignal) => Promise<readonly Lineage[]>;
   /** One batch of ended follows; answers whether there is probably more. */
@@ -167,7 +169,7 @@ export function assembleCache(parts: {
     },
   });
 
-  const rebuilding = { clock, newToken, ...config.rebuild };
+  const rebuilding = { clock, newToken, random, ...config.rebuild };
   const rebuild = createRebuild<{ readonly viewer: UserId }>({
     ...rebuilding,
     sets: timelines,
@@ -176,7 +178,7 @@ export function assembleCache(parts: {
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'timeline', ...event }),
       joined: () => metrics.singleFlightJoined('rebuild'),
-      failed: (error) => log.warn({ err: error }, 'a timeline could not be rebuilt; the next reader tries again'),
+      failed: (error) => log.warn({ err: error }, 'a timeline could not be rebuilt; a reader tries again in a moment'),
     },
   });
   const rebuildList = createRebuild<PulledAuthor>({
@@ -187,7 +189,7 @@ export function assembleCache(parts: {
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'list', ...event }),
       joined: () => metrics.singleFlightJoined('list_rebuild'),
-      failed: (error) => log.warn({ err: error }, 'a list could not be rebuilt; the next reader tries again'),
+      failed: (error) => log.warn({ err: error }, 'a list could not be rebuilt; a reader tries again in a moment'),
     },
   });
   const entries = createFollowEntries({
@@ -263,6 +265,7 @@ export function assembleCache(parts: {
       }
     },
     forceRebuild: (call, viewer) => forceRebuild(call, { viewer }),
+    cleanUp: entries.cleanUp,
     afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
     loadLineages: (signal) => readLineages(cache, signal),
     cleanEnded: createCleanEnded({
@@ -283,5 +286,5 @@ export function assembleCache(parts: {
 /** What a reader makes of a rebuild: look again, wait, or do without. */
 function forReader(outcome: RebuildOutcome): 'done' | 'busy' | 'refused' {
   if (outcome === 'busy') return 'busy';
-  return outcome === 'overloaded' || outcome === 'failed' ? 'refused' : 'done';
+  return outcome === 'rebuilt' || outcome === 'ready' || outcome === 'lost' ? 'done' : 'refused';
 }

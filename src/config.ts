@@ -69,6 +69,7 @@ const environment = z.object({
   FANOUT_ATTEMPTS_MAX: count(2, 1_000, 20),
   FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),
   RELAY_EVERY_MS: milliseconds(10, 60_000, 500),
+  RECONCILE_PER_MINUTE: count(0, 100_000, 60),
   AUTHOR_PULL_UP: count(2, 1_000_000_000, 100_000),
   AUTHOR_PULL_DOWN: count(1, 1_000_000_000, 80_000),
   AUTHOR_CLASS_EVERY_MS: milliseconds(10, 600_000, 10_000),
@@ -138,6 +139,10 @@ export interface Config {
     readonly waitMs: number;
     /** Rebuilds of one process at once, of timelines and of lists each: they are what Postgres must be protected from. */
     readonly concurrencyMax: number;
+  };
+  readonly reconcile: {
+    /** Resident timelines that a worker compares with Postgres; 0: none. */
+    readonly perMinute: number;
   };
   readonly pulled: {
     /** Longest time for which a reader may not know that an author began to be pulled. */
@@ -236,6 +241,7 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       waitMs: value.REBUILD_WAIT_MS,
       concurrencyMax: value.REBUILDS_MAX,
     }),
+    reconcile: Object.freeze({ perMinute: value.RECONCILE_PER_MINUTE }),
     pulled: Object.freeze({
       lifeMs: value.PULLED_LIFE_MS,
       listsMax: value.PULLED_LISTS_MAX,

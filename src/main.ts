@@ -15,6 +15,7 @@ import { createReadiness } from './degradation/readiness.ts';
 import { assembleFanout } from './fanout-assembly.ts';
 import type { LaneStores } from './lane-assembly.ts';
 import { createMetrics, type Metrics } from './metrics/metrics.ts';
+import { assembleReconcile, RECONCILE_EVERY_MS } from './reconcile-assembly.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
@@ -157,6 +158,17 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       background.push(
         startRounds({ ...rounds, name: 'clean-ended', everyMs: CLEAN_ENDED_EVERY_MS, runOnce: cleanEnded }),
       );
+      if (config.reconcile.perMinute > 0) {
+        const reconcile = assembleReconcile({
+          config,
+          runtime,
+          metrics,
+          database: upkeep,
+          cache,
+          cached: cachedForWorkers,
+        });
+        background.push(startRounds({ ...rounds, name: 'reconcile', everyMs: RECONCILE_EVERY_MS, runOnce: reconcile }));
+      }
       background.push(startRounds({ ...rounds, name: 'clean-up', everyMs: CLEAN_UP_EVERY_MS, runOnce: cleanUp }));
     }
     log.info({ config: redacted(config), ...ports }, 'serving');

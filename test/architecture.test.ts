@@ -39,6 +39,7 @@ const ROOT: Rule = {
     'errors',
     'fanout-assembly',
     'lane-assembly',
+    'reconcile-assembly',
     'metrics',
     'queue',
     'read',
@@ -76,6 +77,7 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   'class-assembly': ROOT,
   'fanout-assembly': ROOT,
   'lane-assembly': ROOT,
+  'reconcile-assembly': ROOT,
   admin: ROOT,
   start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };

@@ -34,6 +34,12 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'deliveries of the fan-out worker, beside the bare script and three usual ways to do it; with CPU and memory; size: timelines',
     load: () => import('./fanout.ts'),
   },
+  rebuild: {
+    summary:
+      'the snapshot of a rebuild, busy and silent follow lists of 200, 1,000 and 5,000, beside the fastest of three single ways (at most 1.3 times it); size: posts',
+    rounds: 30,
+    load: () => import('./rebuild.ts'),
+  },
   isolation: {
     summary:
       "a small author's post-to-timeline p99 during back-to-back fan-outs to 200,000, beside idle; size: posts of each phase",
@@ -67,7 +73,7 @@ function usage(): string {
     ...Object.entries(BENCHES).map(([name, entry]) => `  ${name.padEnd(width)}  ${entry.summary}`),
     '',
     `  --json       one line of JSON on stdout, the rest on stderr`,
-    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; isolation ${ROUNDS_MIN}, read ${READ_ROUNDS})`,
+    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; rebuild 30, isolation ${ROUNDS_MIN}, read ${READ_ROUNDS})`,
     `  --seconds n  length of a round (${ROUND_SECONDS_DEFAULT})`,
     '  --size n     for a smaller run, to try it out, or a larger one',
   ].join('\n');

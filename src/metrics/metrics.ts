@@ -7,6 +7,7 @@ import { type CacheMetrics, cacheMetrics } from './cache-metrics.ts';
 import { type ClassMetrics, classMetrics } from './class-metrics.ts';
 import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
 import { type FanoutMetrics, fanoutMetrics } from './fanout-metrics.ts';
+import { type ReconcileMetrics, reconcileMetrics } from './reconcile-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
 import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
 
@@ -19,7 +20,8 @@ export interface Metrics
     DatabaseMetrics,
     CacheMetrics,
     FanoutMetrics,
-    ClassMetrics {
+    ClassMetrics,
+    ReconcileMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
@@ -40,6 +42,7 @@ export function createMetrics(): Metrics {
     ...cacheMetrics(registry),
     ...fanoutMetrics(registry),
     ...classMetrics(registry),
+    ...reconcileMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
 }

@@ -12,6 +12,8 @@ export interface Cached {
   evictAll(): Promise<void>;
   /** Entries of a resident timeline, newest first; undefined where it is absent. */
   entries(viewer: string): Promise<readonly string[] | undefined>;
+  /** Takes an entry from a resident timeline and puts one there, as no script of ours would. */
+  corrupt(viewer: string, change: { readonly without?: string; readonly with?: string }): Promise<void>;
   /** As if the rebuild that is under way had begun a day ago, and so longer ago than any lease. */
   ageRebuild(viewer: string): Promise<void>;
   close(): void;
@@ -48,6 +50,12 @@ export function openCached(tenant: string): Cached {
         key = link === undefined ? undefined : `${head}:${link}`;
       }
       return entries;
+    },
+    async corrupt(viewer, change) {
+      const [key = ''] = await find(`tl:{*}:${tenant}:${viewer}`);
+      if (change.without !== undefined && (await redis.zrem(key, change.without)) !== 1)
+        throw new Error(`the timeline of ${viewer} has no entry ${change.without}`);
+      if (change.with !== undefined) await redis.zadd(key, `-${change.with}`, change.with);
     },
     async ageRebuild(viewer) {
       const [key = ''] = await find(`tl:{*}:${tenant}:${viewer}`);

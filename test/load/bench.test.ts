@@ -114,6 +114,21 @@ describe('a result', () => {
     expect(JSON.parse(jsonOf({ ...result, invalid: [] }))).not.toHaveProperty('invalid');
   });
 
+  it('compares each of the others with what ours measured beside it, where that differs', () => {
+    const besides = {
+      ...result,
+      against: { busy: measured('scan', 10), silent: measured('lookups', 50) },
+      oursBeside: { busy: measured('ours', 12), silent: measured('ours', 75) },
+      ratioMin: 0,
+      ratioMax: 1.3,
+    };
+    expect(JSON.parse(jsonOf(besides)).against).toEqual({
+      busy: { value: 10, ratio: 1.2 },
+      silent: { value: 50, ratio: 1.5 },
+    });
+    expect(shortfalls(besides)).toEqual(['1.50 of lookups, at most 1.3 is asked']);
+  });
+
   it('says what ours is too large for', () => {
     expect(shortfalls({ ...result, oursMax: 3_000, ratioMax: 0.75 })).toEqual([]);
     expect(shortfalls({ ...result, oursMax: 2_000, ratioMax: 0.25 })).toEqual([

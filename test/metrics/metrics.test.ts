@@ -173,6 +173,7 @@ it('what an alert takes the rise of is zero from the start, so that the first ev
     'tributary_id_lease_failures_total{why="no_answer"}',
     'tributary_id_mints_refused_total{reason="no_lease"}',
     'tributary_queue_faults_total{fault="memory_full"}',
+    'tributary_drift_entries_total{kind="missing"}',
     'tributary_author_class_changes_total{from="push",to="both",cause="slow_fanout"}',
   ])
     expect(body).toContain(`\n${series} 0\n`);

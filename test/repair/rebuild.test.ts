@@ -10,12 +10,13 @@ import {
   type RebuildParts,
   type RebuildReason,
 } from '../../src/repair/rebuild.ts';
-import { type Call, systemClock } from '../../src/runtime.ts';
-import type { Snapshot } from '../../src/store/postgres/home-pages.ts';
+import { type Call, systemClock, systemRandom } from '../../src/runtime.ts';
+import type { Snapshot } from '../../src/store/postgres/home-snapshot.ts';
 import { createReadHomeEntries } from '../../src/store/redis/home-entries.ts';
 import type { Timelines } from '../../src/store/redis/timelines.ts';
 import { POST_ID_MAX, type PostId, type TenantId, type UserId } from '../../src/timeline/ids.ts';
 import { eventually, within } from '../harness/eventually.ts';
+import { createTestClock } from '../harness/test-clock.ts';
 import {
   type CacheUnderTest,
   ids,
@@ -62,6 +63,7 @@ function rebuilder(
     nameOf: ({ viewer }) => viewer,
     loadSnapshot,
     newToken,
+    random: systemRandom,
     leaseMs: LEASE_MS,
     concurrencyMax: 4,
     events: {
@@ -160,6 +162,27 @@ describe('between the snapshot and its storing', () => {
     held.open(snapshot(30));
     expect(await rebuilding).toBe('lost');
     expect(await look()).toEqual(ready([50]));
+  });
+
+  it('a forced rebuild waits for whoever came first after it had dropped the timeline', async () => {
+    const held = barrier<Snapshot>();
+    const elsewhere = rebuilder(held.pass);
+    let first: Promise<RebuildOutcome> | undefined;
+    const here = rebuilder(async () => snapshot(50));
+    const forced = createForcedRebuild<Viewer>({
+      sets: timelines,
+      async rebuild(of, { viewer }, reason) {
+        first ??= elsewhere(call(), RITA, 'absent');
+        await held.reached;
+        const outcome = await here(of, viewer, reason);
+        held.open(snapshot(40));
+        return outcome;
+      },
+    });
+    expect(await forced(call(), { viewer: RITA })).toBe('ready');
+    expect(outcomes).toEqual(['busy', 'rebuilt', 'ready']);
+    expect(await first).toBe('rebuilt');
+    expect(await look()).toEqual(ready([40]));
   });
 });
 
@@ -270,17 +293,16 @@ describe('readers who come at once', () => {
 });
 
 describe('a load that fails', () => {
-  it('is not remembered: the next one does it, and 1,000 failures leave nothing under way', async () => {
+  it('is tried anew after a moment, and 200 failures leave nothing under way', async () => {
     let broken = true;
     const rebuild = rebuilder(async () => {
       if (broken) throw new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
       return snapshot(10);
     });
     expect(await rebuild(call(), RITA, 'absent')).toBe('failed');
-    const viewers = Array.from({ length: 1_000 }, (_, at) => user(`viewer-${at}`));
+    const viewers = Array.from({ length: 200 }, (_, at) => user(`viewer-${at}`));
     for (const viewer of viewers) expect(['failed', 'overloaded']).toContain(await rebuild(call(), viewer, 'absent'));
     broken = false;
-    // Its lease holds the next one up, unless it was given back.
     await eventually(async () => expect(await rebuild(call(), RITA, 'absent')).toBe('rebuilt'));
     expect(joins).toBe(0);
     expect(await look()).toEqual(ready([10]));
@@ -294,5 +316,53 @@ describe('a load that fails', () => {
     });
     expect(await within(rebuild(call(), RITA, 'absent'), LEASE_MS * 10)).toBe('failed');
     await eventually(async () => expect(await rebuild(call(), RITA, 'absent')).toBe('rebuilt'));
+  });
+
+  it('keeps its readers from trying at once, for less than a second, and leaves no lease behind', async () => {
+    const clock = createTestClock();
+    clock.freeze();
+    let broken = true;
+    const loads: { readonly viewer: UserId; readonly atMs: number }[] = [];
+    const rebuild = rebuilder(
+      async (_signal, { viewer }) => {
+        loads.push({ viewer, atMs: clock.monotonicMs() });
+        if (broken) throw new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
+        return snapshot(10);
+      },
+      // A lease that was left behind would never be over.
+      { clock, leaseMs: 60_000, concurrencyMax: 8 },
+    );
+    const viewers = Array.from({ length: 8 }, (_, at) => user(`viewer-${at}`));
+    const readers = () =>
+      Promise.all(viewers.flatMap((viewer) => [1, 2, 3].map(() => rebuild(call(), viewer, 'absent'))));
+    const awayFromMs = clock.monotonicMs();
+    while (clock.monotonicMs() < awayFromMs + 3_000) {
+      for (const outcome of await readers()) expect(['failed', 'cooling_down']).toContain(outcome);
+      clock.advance(50);
+    }
+    for (const viewer of viewers) {
+      const times = loads.filter((load) => load.viewer === viewer).map(({ atMs }) => atMs);
+      expect(times.length).toBeGreaterThan(2);
+      for (const from of times)
+        expect(times.filter((atMs) => atMs >= from && atMs < from + 1_000).length).toBeLessThanOrEqual(2);
+    }
+    // Not all at the same moments.
+    expect(new Set(loads.map(({ atMs }) => atMs)).size).toBeGreaterThan(6);
+
+    broken = false;
+    clock.advance(1_000);
+    expect(new Set(await readers())).toEqual(new Set(['rebuilt']));
+  });
+
+  it('does not hold up a forced rebuild', async () => {
+    let broken = true;
+    const rebuild = rebuilder(async () => {
+      if (broken) throw new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
+      return snapshot(10);
+    });
+    expect(await rebuild(call(), RITA, 'absent')).toBe('failed');
+    broken = false;
+    expect(await rebuild(call(), RITA, 'absent')).toBe('cooling_down');
+    expect(await rebuild(call(), RITA, 'forced')).toBe('rebuilt');
   });
 });
