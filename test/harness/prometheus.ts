@@ -87,7 +87,8 @@ function programsIn(searchPath: string | undefined): PrometheusPrograms | undefi
 async function fetchPackage(): Promise<PrometheusPrograms> {
   process.stderr.write('Fetching the package prometheus with apt-get (not on PATH) …\n');
   mkdirSync(HOME, { recursive: true });
-  const folder = mkdtempSync(path.join(HOME, 'prometheus-'));
+  // A name by which the next run finds and removes what a killed one left behind.
+  const folder = mkdtempSync(path.join(HOME, `test-${process.pid}-package-`));
   const options = { cwd: folder, timeout: FETCH_MAX_MS };
   try {
     const download = () => run('apt-get', ['-q', 'download', 'prometheus'], options);
@@ -99,8 +100,13 @@ async function fetchPackage(): Promise<PrometheusPrograms> {
     const [file] = readdirSync(folder).filter((name) => name.endsWith('.deb'));
     if (file === undefined) throw new Error('apt-get left no package');
     await run('dpkg', ['-x', file, 'unpacked'], options);
-    // Whole or not at all; another test file may have been quicker.
-    if (!existsSync(UNPACKED)) renameSync(path.join(folder, 'unpacked', 'usr', 'bin'), UNPACKED);
+    try {
+      // Whole or not at all.
+      renameSync(path.join(folder, 'unpacked', 'usr', 'bin'), UNPACKED);
+    } catch (error) {
+      // Another process may have been quicker.
+      if (!existsSync(UNPACKED)) throw error;
+    }
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -114,7 +120,6 @@ export async function startPrometheus(
   { prometheus }: PrometheusPrograms,
   { target, rules }: { readonly target: string; readonly rules: string },
 ): Promise<PrometheusServer> {
-  // A name by which the next run finds and removes what a killed one left behind.
   const folder = path.join(HOME, `test-${process.pid}-prometheus`);
   mkdirSync(folder, { recursive: true });
   const logFile = path.join(folder, 'server.log');
@@ -150,7 +155,7 @@ export async function startPrometheus(
     const address = await eventually(
       () => {
         const log = readFileSync(logFile, 'utf8');
-        const listening = /msg="Listening on" address=(\S+)/.exec(log)?.[1];
+        const listening = /msg="Listening on".*? address=(\S+)/.exec(log)?.[1];
         if (listening === undefined) throw new Error(`Prometheus does not listen: ${log.slice(-2_000)}`);
         return listening;
       },
