@@ -6,10 +6,11 @@ import type { Metrics } from './metrics/metrics.ts';
 import { createListAuthorPosts } from './read/author-posts.ts';
 import { createGraphLists } from './read/graph-lists.ts';
 import { createHomeTimeline } from './read/home-timeline.ts';
-import { createHydrate } from './read/hydrate.ts';
 import type { ReadEvents } from './read/measure.ts';
+import { createOpenPageFacts } from './read/page-facts.ts';
 import { createPageTokens } from './read/page-token.ts';
 import { createReadPosts } from './read/posts.ts';
+import { createOpenPresenter } from './read/present.ts';
 import { createRecountFollowers } from './repair/recount-followers.ts';
 import type { Flows } from './rpc/flows.ts';
 import type { Call, Runtime } from './runtime.ts';
@@ -64,8 +65,6 @@ export function assemble(parts: {
     graphReads.loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors: of });
   const loadAuthors = (call: Call, of: readonly UserId[]) =>
     authors.loadAuthors(database, call.signal, { tenant: call.tenant, authors: of });
-  const loadCounts = (call: Call, postIds: readonly PostId[]) =>
-    counters.loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
 
   const events: ReadEvents = {
     readFinished: (event) => metrics.readFinished(event),
@@ -75,7 +74,12 @@ export function assemble(parts: {
       metrics.pageServed({ ...page, short: !end && page.entries < pageSize, empty: !end && page.entries === 0 }),
   };
   const tokens = createPageTokens({ keys: config.pageTokenKeys, rejected: (fault) => metrics.tokenRejected(fault) });
-  const hydrate = createHydrate({ clock, log, ...cache.people, loadCounts });
+  const reading = {
+    clock,
+    events,
+    openFacts: createOpenPageFacts({ clock, posts: cache.posts, people: cache.people }),
+    openPresenter: createOpenPresenter({ log, posts: cache.posts, people: cache.people, loadCounts: cache.loadCounts }),
+  };
 
   const holder = randomUUID();
   const mint = createMint({
@@ -119,8 +123,7 @@ export function assemble(parts: {
         }),
         showPulled: createShowPulled({
           push: (signal, post) => cache.lists.push(signal, post),
-          read: (call, { postId, author }) =>
-            Promise.all([cache.loadPosts(call, [postId]), cache.people.loadAuthors(call, [author])]),
+          read: (call, post) => cache.warm(call, post),
           random,
           events: {
             listPending: () => metrics.listPending(),
@@ -149,19 +152,11 @@ export function assemble(parts: {
         transaction: (call, work) =>
           database.transaction(call.signal, (transaction) => work(graphVerbs(call, transaction))),
       }),
-      home: createHomeTimeline({
-        clock,
-        tokens,
-        hydrate,
-        events,
-        openCandidates: cache.openCandidates,
-      }),
-      posts: createReadPosts({ clock, loadPosts: cache.loadPosts, hydrate, events }),
+      home: createHomeTimeline({ ...reading, tokens, openSource: cache.openSource }),
+      posts: createReadPosts(reading),
       authorPosts: createListAuthorPosts({
-        clock,
+        ...reading,
         tokens,
-        hydrate,
-        events,
         loadPosts: (call, query) => posts.loadAuthorPosts(database, call.signal, { tenant: call.tenant, ...query }),
       }),
       graph: createGraphLists({

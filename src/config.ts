@@ -60,6 +60,11 @@ const environment = z.object({
   REBUILDS_MAX: count(1, 1_000, 8),
   PULLED_LIFE_MS: milliseconds(100, 3_600_000, 300_000),
   PULLED_LISTS_MAX: count(0, 5_000, 500),
+  COUNTS_LIFE_MS: milliseconds(100, 3_600_000, 30_000),
+  PROCESS_BODY_BYTES: count(0, 68_719_476_736, 134_217_728),
+  PROCESS_PROFILE_BYTES: count(0, 68_719_476_736, 33_554_432),
+  PROCESS_LIST_BYTES: count(0, 68_719_476_736, 33_554_432),
+  PROCESS_LIST_MS: milliseconds(0, 60_000, 1_000),
   QUEUE_PREFIX: keyPrefix.default('tributary'),
   FANOUT_FOLLOWER_PAGE: count(1, 10_000, 2_000),
   FANOUT_SMALL_CONCURRENCY: count(1, 1_000, 4),
@@ -121,6 +126,8 @@ export interface Config {
     readonly factLifeMs: number;
     /** How long a reader that found a fact missing has the right to store what it loads: longer than a load takes. */
     readonly factLoadLeaseMs: number;
+    /** Life of cached counters: how late they may be. */
+    readonly countsLifeMs: number;
   };
   readonly timeline: {
     /** Fixed at birth: another number is a cold cache. */
@@ -149,6 +156,14 @@ export interface Config {
     readonly lifeMs: number;
     /** Lists of pulled authors that one page reads from the cache; what is beyond comes from Postgres in one query. */
     readonly listsMax: number;
+  };
+  /** What one process holds itself: copies that spare the hottest keys. A bound of 0 bytes holds nothing. */
+  readonly process: {
+    readonly bodyBytesMax: number;
+    readonly profileBytesMax: number;
+    readonly listBytesMax: number;
+    /** Longest time for which a pulled author's new post may not be seen by readers of another process; 0 keeps no list. */
+    readonly listAgeMaxMs: number;
   };
   readonly fanout: {
     /** Before the names of all keys in the queue Redis; services that share one take different ones. */
@@ -229,6 +244,7 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       connectTimeoutMs: value.CACHE_CONNECT_TIMEOUT_MS,
       factLifeMs: value.FACT_LIFE_MS,
       factLoadLeaseMs: value.FACT_LOAD_LEASE_MS,
+      countsLifeMs: value.COUNTS_LIFE_MS,
     }),
     timeline: Object.freeze({
       shards: value.TIMELINE_SHARDS,
@@ -245,6 +261,12 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
     pulled: Object.freeze({
       lifeMs: value.PULLED_LIFE_MS,
       listsMax: value.PULLED_LISTS_MAX,
+    }),
+    process: Object.freeze({
+      bodyBytesMax: value.PROCESS_BODY_BYTES,
+      profileBytesMax: value.PROCESS_PROFILE_BYTES,
+      listBytesMax: value.PROCESS_LIST_BYTES,
+      listAgeMaxMs: value.PROCESS_LIST_MS,
     }),
     fanout: Object.freeze({
       queuePrefix: value.QUEUE_PREFIX,

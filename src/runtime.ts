@@ -75,6 +75,11 @@ export function after(ms: number, task: () => void): () => void {
   return () => clearTimeout(timer);
 }
 
+/** Runs `task` once everything that has arrived by now has been begun: at the end of this turn of the event loop. */
+export function atEndOfTurn(task: () => void): void {
+  setImmediate(task);
+}
+
 /**
  * What the work resolves to, or the reason of the abort as soon as that comes; `onAbort` then looks after the work. One of the two, never both:
  * a connection that was handed over and taken back would serve two callers.

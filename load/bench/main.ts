@@ -57,6 +57,12 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'one fan-out to a million followers: memory at each quarter, SIGKILL at half-way and resumption; takes no rounds; size: followers',
     load: () => import('./million.ts'),
   },
+  stampede: {
+    summary:
+      'readers of two instances at once at the moment a large author posts: loads of the post from Postgres (at most 2) and reads of Redis; size: readers',
+    rounds: ROUNDS_MIN,
+    load: () => import('./stampede.ts'),
+  },
 };
 
 /** More and shorter ones: what disturbs the machine for some seconds then spoils few of them. */
@@ -73,7 +79,7 @@ function usage(): string {
     ...Object.entries(BENCHES).map(([name, entry]) => `  ${name.padEnd(width)}  ${entry.summary}`),
     '',
     `  --json       one line of JSON on stdout, the rest on stderr`,
-    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; rebuild 30, isolation ${ROUNDS_MIN}, read ${READ_ROUNDS})`,
+    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; rebuild 30, isolation and stampede ${ROUNDS_MIN}, read ${READ_ROUNDS})`,
     `  --seconds n  length of a round (${ROUND_SECONDS_DEFAULT})`,
     '  --size n     for a smaller run, to try it out, or a larger one',
   ].join('\n');

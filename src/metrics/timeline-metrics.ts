@@ -14,7 +14,14 @@ export type PageCompleteness = 'complete' | 'reduced' | 'stale' | 'partial' | 'u
 
 export interface TimelineMetrics {
   publishFinished(seconds: number, outcome: Outcome): void;
-  readFinished(read: { readonly surface: Surface; readonly seconds: number; readonly outcome: Outcome }): void;
+  /** `redisBatches`, `postgresBatches`: what the read asked of them, one after the other. */
+  readFinished(read: {
+    readonly surface: Surface;
+    readonly seconds: number;
+    readonly outcome: Outcome;
+    readonly redisBatches: number;
+    readonly postgresBatches: number;
+  }): void;
   /** An entry was left out by the visibility function. */
   entryFiltered(entry: { readonly surface: Surface; readonly reason: HiddenReason }): void;
   /** An entry named a post that is not there. */
@@ -32,6 +39,10 @@ export interface TimelineMetrics {
   tokenRejected(reason: TokenRejection): void;
 }
 
+/** Four batches of Redis and two of Postgres are a round, and three rounds the most; what is beyond is worth looking at. */
+const REDIS_BATCHES = [0, 1, 2, 3, 4, 8, 12];
+const POSTGRES_BATCHES = [0, 1, 2, 4, 6];
+
 export function timelineMetrics(registry: Registry): TimelineMetrics {
   const registers = [registry];
   const publishSeconds = new Histogram({
@@ -46,6 +57,20 @@ export function timelineMetrics(registry: Registry): TimelineMetrics {
     help: 'Time of a read flow, by surface.',
     labelNames: ['surface', 'outcome'],
     buckets: READ_SECONDS,
+    registers,
+  });
+  const redisBatches = new Histogram({
+    name: 'tributary_read_redis_batches',
+    help: 'Batches that a read sent to Redis one after the other, by surface; commands that go out together are one.',
+    labelNames: ['surface'],
+    buckets: REDIS_BATCHES,
+    registers,
+  });
+  const postgresBatches = new Histogram({
+    name: 'tributary_read_postgres_batches',
+    help: 'Batches of statements that a read sent to Postgres one after the other, by surface; rebuilds are not among them.',
+    labelNames: ['surface'],
+    buckets: POSTGRES_BATCHES,
     registers,
   });
   const filtered = new Counter({
@@ -99,7 +124,11 @@ export function timelineMetrics(registry: Registry): TimelineMetrics {
   });
   return {
     publishFinished: (seconds, outcome) => publishSeconds.observe({ outcome }, seconds),
-    readFinished: ({ surface, seconds, outcome }) => readSeconds.observe({ surface, outcome }, seconds),
+    readFinished({ surface, seconds, outcome, ...batches }) {
+      readSeconds.observe({ surface, outcome }, seconds);
+      redisBatches.observe({ surface }, batches.redisBatches);
+      postgresBatches.observe({ surface }, batches.postgresBatches);
+    },
     entryFiltered: ({ surface, reason }) => filtered.inc({ surface, reason }),
     missingEntry: (surface) => missing.inc({ surface }),
     pageServed(page) {

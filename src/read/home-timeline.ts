@@ -9,12 +9,14 @@ import type { Call, Clock } from '../runtime.ts';
 import { POST_ID_MAX, type PostId, positionBeforeMs, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
 import { LIMITS } from '../timeline/limits.ts';
 import { type HiddenReason, hiddenFromHome } from '../timeline/visibility.ts';
-import type { Candidates, OpenCandidates } from './candidates.ts';
+import type { ReadCall } from './batches.ts';
+import type { HomeSource, OpenHomeSource } from './candidates.ts';
 import { type FilledPage, fillPage } from './fill-page.ts';
-import type { Hydrate } from './hydrate.ts';
 import { measureRead, type ReadEvents, type Surface } from './measure.ts';
 import type { Completeness, HomePage } from './page.ts';
+import type { OpenPageFacts } from './page-facts.ts';
 import type { NewerPosition, PageTokens, TokenOwner } from './page-token.ts';
+import type { OpenPresenter } from './present.ts';
 
 export interface HomeHead {
   readonly newCount: number;
@@ -35,8 +37,9 @@ export interface HomeTimeline {
 export interface HomeParts {
   readonly clock: Clock;
   readonly tokens: PageTokens;
-  readonly openCandidates: OpenCandidates;
-  readonly hydrate: Hydrate;
+  readonly openSource: OpenHomeSource;
+  readonly openFacts: OpenPageFacts;
+  readonly openPresenter: OpenPresenter;
   readonly events: ReadEvents;
 }
 
@@ -52,33 +55,34 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
     readonly completeness: Completeness;
   }
 
-  function settle(filled: FilledPage, candidates: Candidates): Filled {
-    if (filled.gone.length > 0) candidates.tidy(filled.gone);
-    return { ...filled, completeness: candidates.partial() ? 'partial' : filled.reduced ? 'reduced' : 'complete' };
+  function settle(filled: FilledPage, source: HomeSource): Filled {
+    if (filled.gone.length > 0) source.tidy(filled.gone);
+    return { ...filled, completeness: source.partial() ? 'partial' : filled.reduced ? 'reduced' : 'complete' };
   }
 
+  /** The head is told which posts a page would show, and nothing of what is in them. */
   async function fillOlder(
-    call: Call,
+    call: ReadCall,
     viewer: UserId,
-    query: { from: number; pageSize: number; surface: Surface },
+    query: { from: number; pageSize: number; surface: 'home' | 'head' },
   ): Promise<Filled> {
     const { from, pageSize, surface } = query;
-    const candidates = parts.openCandidates(call, viewer);
+    const source = parts.openSource(call, viewer);
+    const facts = parts.openFacts(call, viewer);
     const filled = await fillPage(
-      call,
       {
-        viewer,
         pageSize,
         position: from,
         beyond: (postId) => postId - 1,
-        fetch: candidates.older,
+        fetch: source.older,
         judge: hiddenFromHome,
         skip: NOTHING_SHOWN,
       },
-      parts.hydrate,
+      facts,
+      surface === 'home' ? parts.openPresenter(call, facts) : undefined,
       fillEvents(surface),
     );
-    return settle(filled, candidates);
+    return settle(filled, source);
   }
 
   function fillEvents(surface: Surface): { entryFiltered(reason: HiddenReason): void; missingEntry(): void } {
@@ -89,8 +93,8 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   async function olderPage(call: Call, owner: TokenOwner, from: number, pageSize: number): Promise<HomePage> {
-    return measureRead(parts.clock, events, 'home', async () => {
-      const filled = await fillOlder(call, owner.viewer, { from, pageSize, surface: 'home' });
+    return measureRead(parts, call, 'home', async (read) => {
+      const filled = await fillOlder(read, owner.viewer, { from, pageSize, surface: 'home' });
       const { lastExamined } = filled;
       const nextPageToken =
         filled.end || lastExamined === undefined
@@ -110,29 +114,29 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   async function newerPage(call: Call, owner: TokenOwner, state: NewerPosition, pageSize: number): Promise<HomePage> {
-    return measureRead(parts.clock, events, 'home_newer', async () => {
+    return measureRead(parts, call, 'home_newer', async (read) => {
       const { viewer } = owner;
-      const candidates = parts.openCandidates(call, viewer);
+      const source = parts.openSource(read, viewer);
+      const facts = parts.openFacts(read, viewer);
       const examined = await fillPage(
-        call,
         {
-          viewer,
           pageSize,
           position: state.after,
           beyond: (postId) => postId,
-          fetch: candidates.newer,
+          fetch: source.newer,
           judge: hiddenFromHome,
           skip: new Set(state.shown),
         },
-        parts.hydrate,
+        facts,
+        parts.openPresenter(read, facts),
         fillEvents('home_newer'),
       );
-      const filled = settle(examined, candidates);
+      const filled = settle(examined, source);
       const next = afterNewer(state, filled);
       const head: NewerPosition = { ...next, after: next.low };
       // Every page looks back, since a walk that chases a busy writer may be long. One that showed nothing goes on from where it got to:
       // what it passed over is hidden, and the next page would pass over it again.
-      const goOn = filled.views.length > 0 ? head : next;
+      const goOn = filled.shown.length > 0 ? head : next;
       const page = pageFrom(filled, filled.end ? '' : tokens.seal(owner, goOn), tokens.seal(owner, head));
       events.pageServed({
         surface: 'home_newer',
@@ -159,17 +163,15 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
     async head(call, { viewer, sinceToken }) {
       const owner: TokenOwner = { tenant: call.tenant, viewer };
       const since = sinceToken === '' ? FROM_THE_START : tokens.open(owner, ['home_newer'], sinceToken, 'since_token');
-      return measureRead(parts.clock, events, 'head', async () => {
+      return measureRead(parts, call, 'head', async (read) => {
         // Enough to find all that is counted among what was shown already.
         const pageSize = LIMITS.newCountMax + since.shown.length;
-        const filled = await fillOlder(call, viewer, { from: POST_ID_MAX, pageSize, surface: 'head' });
+        const filled = await fillOlder(read, viewer, { from: POST_ID_MAX, pageSize, surface: 'head' });
         const shown = new Set(since.shown);
-        const fresh = filled.views.filter(
-          ({ post }) => post.meta.postId > since.after && !shown.has(post.meta.postId),
-        ).length;
+        const fresh = filled.shown.filter((postId) => postId > since.after && !shown.has(postId)).length;
         // A page that is not full and did not reach the end ran out of rounds: there may be more than it counts.
-        const cutShort = !filled.end && filled.views.length < pageSize && (filled.lastExamined ?? 0) > since.after;
-        const newest = filled.views[0]?.post.meta.postId;
+        const cutShort = !filled.end && filled.shown.length < pageSize && (filled.lastExamined ?? 0) > since.after;
+        const [newest] = filled.shown;
         return {
           newCount: Math.min(fresh, LIMITS.newCountMax),
           headToken: tokens.seal(owner, headOf(filled, POST_ID_MAX)),
@@ -207,7 +209,7 @@ function headOf(filled: FilledPage, from: number): NewerPosition {
     return { ...FROM_THE_START, after: at, high: at, low: at };
   }
   const below = filled.end ? 0 : oldest - 1;
-  return remembering({ high, low: Math.max(below, lookBackFrom(high)), shown: shownIds(filled) });
+  return remembering({ high, low: Math.max(below, lookBackFrom(high)), shown: filled.shown });
 }
 
 /** Where a newer walk stands after a page. */
@@ -215,7 +217,7 @@ function afterNewer(state: NewerPosition, filled: FilledPage): NewerPosition {
   const after = Math.max(state.after, filled.lastExamined ?? 0);
   const high = Math.max(state.high, after);
   const low = Math.max(state.low, lookBackFrom(high));
-  const shown = [...new Set([...state.shown, ...shownIds(filled)])].sort((a, b) => a - b);
+  const shown = [...new Set([...state.shown, ...filled.shown])].sort((a, b) => a - b);
   return { ...remembering({ high, low, shown }), after };
 }
 
@@ -229,8 +231,4 @@ function remembering(known: { high: number; low: number; shown: readonly PostId[
 
 function lookBackFrom(high: number): number {
   return high === 0 ? 0 : positionBeforeMs(postIdMs(postIdFrom(high)) - LIMITS.freshnessObjectiveMs);
-}
-
-function shownIds(filled: FilledPage): readonly PostId[] {
-  return filled.views.map(({ post }) => post.meta.postId);
 }

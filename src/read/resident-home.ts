@@ -4,12 +4,13 @@
  * Invariants: a timeline that is not READY is never read as complete. Who is pulled is known before the timeline is read: an author who stops being pulled is brought back
  * into timelines before anybody may learn of it.
  */
-import { type Call, pause } from '../runtime.ts';
+import { pause } from '../runtime.ts';
 import type { PageRange, TimelinePage } from '../store/redis/entry-sets.ts';
 import type { FillOutcome, Lookup, PulledFacts } from '../store/redis/facts.ts';
 import type { HomeEntries, ReadHomeEntries } from '../store/redis/home-entries.ts';
 import type { UserId } from '../timeline/ids.ts';
 import type { PulledAuthors } from '../timeline/pulled.ts';
+import { onPostgres, onRedis, type ReadCall } from './batches.ts';
 
 export interface ResidentHome {
   readonly page: Extract<TimelinePage, { ids: unknown }>;
@@ -20,7 +21,7 @@ export interface ResidentHome {
  * Postgres must serve where it is none of these. `unavailable`: something should have been there and could not be read or made in time. `elsewhere`: Redis cannot hold it.
  */
 export type ReadResidentHome = (
-  call: Call,
+  call: ReadCall,
   viewer: UserId,
   range: PageRange,
 ) => Promise<ResidentHome | 'unavailable' | 'elsewhere'>;
@@ -28,10 +29,10 @@ export type ReadResidentHome = (
 export interface ResidentHomeParts {
   readonly readEntries: ReadHomeEntries;
   readonly pulledFacts: Pick<PulledFacts, 'fill'>;
-  readonly loadPulled: (call: Call, viewer: UserId) => Promise<PulledAuthors>;
+  readonly loadPulled: (call: ReadCall, viewer: UserId) => Promise<PulledAuthors>;
   readonly newToken: () => string;
   /** Starts a rebuild or joins one; answers once it has ended, or that another process is at it. */
-  readonly rebuild: (call: Call, viewer: UserId) => Promise<'done' | 'busy' | 'refused'>;
+  readonly rebuild: (call: ReadCall, viewer: UserId) => Promise<'done' | 'busy' | 'refused'>;
   /** Longest wait for a rebuild of another process, in milliseconds. */
   readonly waitMs: number;
   readonly events: {
@@ -64,12 +65,8 @@ export function createReadResidentHome(parts: ResidentHomeParts): ReadResidentHo
     async function look(own?: string): Promise<HomeEntries | undefined> {
       const { tenant, signal } = call;
       try {
-        const entries = await parts.readEntries(signal, {
-          tenant,
-          viewer,
-          ...range,
-          ...(own !== undefined && { token: own }),
-        });
+        const asked = { tenant, viewer, ...range, ...(own !== undefined && { token: own }) };
+        const entries = await onRedis(call, () => parts.readEntries(signal, asked));
         events.timelineRead(entries.page.state);
         return entries;
       } catch (error) {
@@ -85,10 +82,11 @@ export function createReadResidentHome(parts: ResidentHomeParts): ReadResidentHo
         const again = await look();
         if (again?.pulled.kind === 'hit') return again.pulled.value;
         // Without the right to store.
-        return parts.loadPulled(call, viewer);
+        return onPostgres(call, () => parts.loadPulled(call, viewer));
       }
-      const loaded = await parts.loadPulled(call, viewer);
-      const outcomes = await parts.pulledFacts.fill(call.signal, call.tenant, own, [[viewer, loaded]]);
+      const loaded = await onPostgres(call, () => parts.loadPulled(call, viewer));
+      const fill = () => parts.pulledFacts.fill(call.signal, call.tenant, own, [[viewer, loaded]]);
+      const outcomes = await onRedis(call, fill);
       for (const outcome of outcomes) events.pulledFilled(outcome);
       return loaded;
     }

@@ -20,6 +20,12 @@ export interface PostRef {
   readonly author: UserId;
 }
 
+/** A post that another one answers or reposts. */
+export interface TargetRef extends PostRef {
+  /** Whom that post names in turn, where that is known: fixed at its publish, so that relations to them can be asked for before it is read. */
+  readonly names?: readonly UserId[];
+}
+
 /** The mutable facts of a post: all that visibility needs, and nothing to show. */
 export interface PostMeta extends PostRef {
   readonly visibility: Visibility;
@@ -27,8 +33,8 @@ export interface PostMeta extends PostRef {
   readonly deleted: boolean;
   /** Reposts without text, media or reply target have nothing to show once their target is gone. Fixed at publish. */
   readonly plainRepost: boolean;
-  readonly replyTo?: PostRef;
-  readonly repostOf?: PostRef;
+  readonly replyTo?: TargetRef;
+  readonly repostOf?: TargetRef;
   readonly metaVersion: number;
   readonly bodyVersion: number;
 }

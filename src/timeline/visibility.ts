@@ -15,7 +15,7 @@
  * A target is judged by rules 1 to 5. Rule 6 cannot apply to it: publishing resolves a target that is a plain repost to the original.
  */
 import type { PostId, UserId } from './ids.ts';
-import type { AuthorState, PostMeta, PostRef, Relation } from './post.ts';
+import type { AuthorState, PostMeta, Relation, TargetRef } from './post.ts';
 
 export const HIDDEN_REASONS = [
   'deleted',
@@ -75,8 +75,8 @@ export function hiddenAsTarget(post: PostMeta, facts: VisibilityFacts): HiddenRe
 }
 
 /** The posts that this one names: at most two. */
-export function targetsOf(post: PostMeta): readonly PostRef[] {
-  const targets: PostRef[] = [];
+export function targetsOf(post: PostMeta): readonly TargetRef[] {
+  const targets: TargetRef[] = [];
   if (post.replyTo) targets.push(post.replyTo);
   if (post.repostOf) targets.push(post.repostOf);
   return targets;

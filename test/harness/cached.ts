@@ -2,8 +2,8 @@
 import { Redis } from 'ioredis';
 import { inject } from 'vitest';
 
-/** By the first part of a key: timelines, lists of pulled authors, who is pulled, relations, meta and bodies of posts, states and profiles of authors. */
-export type CachedKind = 'tl' | 'al' | 'pull' | 'rel' | 'pm' | 'pb' | 'am' | 'ap';
+/** By the first part of a key: timelines, lists of pulled authors, who is pulled, relations, meta and bodies of posts, states and profiles of authors, counters. */
+export type CachedKind = 'tl' | 'al' | 'pull' | 'rel' | 'pm' | 'pb' | 'am' | 'ap' | 'pc';
 
 export interface Cached {
   /** Evicts every key of these kinds. */
@@ -21,8 +21,9 @@ export interface Cached {
 
 const DAY_MS = 86_400_000;
 
-export function openCached(tenant: string): Cached {
-  const redis = new Redis(inject('servers').cacheUrl);
+/** In the cache that every test service has, or in that at `url`. */
+export function openCached(tenant: string, url = inject('servers').cacheUrl): Cached {
+  const redis = new Redis(url);
 
   async function find(pattern: string): Promise<readonly string[]> {
     const keys: string[] = [];

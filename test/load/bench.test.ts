@@ -257,6 +257,21 @@ describe('a tiny run', () => {
   );
 
   it(
+    'of stampede counts what a large author’s post costs the stores',
+    async () => {
+      const result = await runTiny('stampede', '--size', '40');
+      expect(result).toMatchObject({
+        name: 'stampede',
+        ours: expect.any(Number),
+        against: {},
+        figures: { 'list reads': { value: expect.any(Number) }, 'body reads': { value: expect.any(Number) } },
+      });
+      expect(result['ours']).toBeLessThanOrEqual(2);
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
     'of million goes on after SIGKILL and reaches everybody once',
     async () => {
       const result = await runTiny('million', '--size', '20000');

@@ -54,7 +54,8 @@ describe('the measures', () => {
 
   it('tell a read just below the objective of 100 ms from one just above', async () => {
     const metrics = createMetrics();
-    for (const seconds of [0.08, 0.099, 0.101, 0.14]) metrics.readFinished({ surface: 'home', seconds, outcome: 'ok' });
+    for (const seconds of [0.08, 0.099, 0.101, 0.14])
+      metrics.readFinished({ surface: 'home', seconds, outcome: 'ok', redisBatches: 4, postgresBatches: 0 });
     const at = async (le: string) =>
       sample(metrics, 'tributary_read_seconds_bucket', `le="${le}",surface="home",outcome="ok"`);
     expect([await at('0.075'), await at('0.1'), await at('0.15')]).toEqual([0, 2, 4]);
@@ -111,7 +112,7 @@ describe('the measures', () => {
     for (const surface of ['home', 'home_newer', 'head', 'author', 'single', 'batch'] as const) {
       for (const reason of HIDDEN_REASONS) metrics.entryFiltered({ surface, reason });
       for (const outcome of ['ok', 'refused', 'unavailable', 'failed'] as const)
-        metrics.readFinished({ surface, seconds: 1, outcome });
+        metrics.readFinished({ surface, seconds: 1, outcome, redisBatches: 4, postgresBatches: 2 });
       for (const completeness of ['complete', 'reduced', 'stale', 'partial', 'unavailable'] as const) {
         metrics.pageServed({ surface, completeness, rounds: 2, entries: 7, short: true, empty: true });
       }

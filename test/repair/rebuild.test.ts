@@ -1,7 +1,7 @@
 /** Owns the rebuild of a timeline against what may happen while it runs: pushes, deletions, evictions, deaths and failures between the snapshot and its storing. */
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
 import { TributaryError } from '../../src/errors.ts';
-import { createCandidates } from '../../src/read/candidates.ts';
+import { createOpenHomeSource } from '../../src/read/candidates.ts';
 import { createReadResidentHome } from '../../src/read/resident-home.ts';
 import {
   createForcedRebuild,
@@ -201,7 +201,7 @@ describe('a process that dies while it rebuilds', () => {
     const rebuild = rebuilder(async () => snapshot(30));
     const empty = { entries: [], targets: new Map() };
     let fromPostgres = 0;
-    const open = createCandidates({
+    const open = createOpenHomeSource({
       readResident: createReadResidentHome({
         readEntries: createReadHomeEntries(under.cache, under.keys, { cap: 5, lifeMs: 60_000, tokenLifeMs: 3_000 }),
         pulledFacts: { fill: async () => ['won'] },
@@ -214,8 +214,7 @@ describe('a process that dies while it rebuilds', () => {
         waitMs: 50,
         events: { timelineRead: () => undefined, pulledRead: () => undefined, pulledFilled: () => undefined },
       }),
-      readPulled: async () => ({ lists: [], partial: false }),
-      loadPosts: async () => empty,
+      readPulled: async () => ({ lists: [] }),
       loadOlder: async () => {
         fromPostgres += 1;
         return empty;
@@ -225,11 +224,14 @@ describe('a process that dies while it rebuilds', () => {
       events: { pulledAuthors: () => undefined },
     });
     const first = open(call(), RITA);
-    await within(first.older(POST_ID_MAX, 10), LEASE_MS * 5);
+    await within(
+      first.older(POST_ID_MAX, 10, () => undefined),
+      LEASE_MS * 5,
+    );
     expect({ partial: first.partial(), fromPostgres }).toEqual({ partial: true, fromPostgres: 1 });
     await eventually(async () => {
       const later = open(call(), RITA);
-      await later.older(POST_ID_MAX, 10);
+      await later.older(POST_ID_MAX, 10, () => undefined);
       expect(later.partial()).toBe(false);
     });
     expect(await look()).toEqual(ready([30]));

@@ -97,6 +97,7 @@ const SCRIPTS = {
   leaseFill: factScripts.LEASE_FILL,
   leaseGetFields: factScripts.LEASE_GET_FIELDS,
   leaseFillFields: factScripts.LEASE_FILL_FIELDS,
+  store: factScripts.STORE,
 } as const;
 export type ScriptName = keyof typeof SCRIPTS;
 
@@ -225,10 +226,17 @@ export function createCache(options: CacheOptions): Cache {
         return values.map((value) => value ?? undefined);
       }),
 
-    write: (signal, entries, lifeMs) =>
-      inWindow(entries, async ({ key, value }) => {
-        await bounded(signal, () => client.set(key, value, 'PX', lifeMs));
-      }),
+    async write(signal, entries, lifeMs) {
+      const outcomes = await inCalls(
+        signal,
+        entries.map(({ key }) => key),
+        async (some, indexes) => {
+          const values = indexes.map((index) => (entries[index] as (typeof entries)[number]).value);
+          return (await call(signal, 'store', some, [lifeMs, ...values])) as readonly unknown[];
+        },
+      );
+      for (const outcome of outcomes) if ('error' in outcome) throw outcome.error;
+    },
 
     async remove(signal, keys) {
       const outcomes = await inCalls(signal, keys, async (some) => {
