@@ -78,8 +78,8 @@ export function assemble(parts: {
     readFinished: (event) => metrics.readFinished(event),
     entryFiltered: (event) => metrics.entryFiltered(event),
     missingEntry: (surface) => metrics.missingEntry(surface),
-    pageServed: ({ entries, pageSize, end, ...page }) =>
-      metrics.pageServed({ ...page, short: !end && entries < pageSize, empty: !end && entries === 0 }),
+    pageServed: ({ pageSize, end, ...page }) =>
+      metrics.pageServed({ ...page, short: !end && page.entries < pageSize, empty: !end && page.entries === 0 }),
   };
   const tokens = createPageTokens({ keys: config.pageTokenKeys, rejected: (fault) => metrics.tokenRejected(fault) });
   /** Home may leave posts out while Postgres is away, and says so; whoever asks for certain posts is told that they cannot be had. */
@@ -110,6 +110,7 @@ export function assemble(parts: {
       if (highMs === undefined) metrics.idLeaseLost();
       return highMs;
     },
+    leaseFailed: (why) => metrics.idLeaseFailed(why),
     refused: (why) => metrics.idMintRefused(why),
   });
 

@@ -4,16 +4,14 @@
  */
 import { existsSync, globSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { REASONS } from '../src/errors.ts';
 import { codeOf } from '../src/rpc/errors-to-wire.ts';
 import { configVariables } from './config-variables.ts';
+import { ownMetrics } from './metrics/catalogue.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const readme = read('README.md');
-
-type Theme = (registry: Registry) => unknown;
 
 interface Link {
   readonly text: string;
@@ -180,24 +178,8 @@ describe('API', () => {
 });
 
 describe('measures', () => {
-  /** Every theme's metrics, as they are registered. */
-  async function registered(): Promise<readonly (readonly [string, string])[]> {
-    const registry = new Registry();
-    for (const file of globSync('src/metrics/*-metrics.ts', { cwd: ROOT })) {
-      const theme = (await import(path.join(ROOT, file))) as Readonly<Record<string, unknown>>;
-      for (const [name, make] of Object.entries(theme)) if (/^[a-z]+Metrics$/.test(name)) (make as Theme)(registry);
-    }
-    return registry.getMetricsAsArray().map((metric) => {
-      const { name, labelNames } = metric as unknown as {
-        readonly name: string;
-        readonly labelNames: readonly string[];
-      };
-      return [name, labelNames.join(', ')];
-    });
-  }
-
   it('has every metric in its table, with its labels, and no other', async () => {
-    const wanted = [...(await registered())];
+    const wanted = (await ownMetrics()).map(({ name, labels }) => [name, labels.join(', ')]);
     expect(wanted.length).toBeGreaterThan(30);
     const rows = rowsOf(section('## Measures').split('### ')[0] ?? '');
     const shown = rows.map(([name, labels = '']) => [code(name), labels.replaceAll('`', '')]);
@@ -205,7 +187,7 @@ describe('measures', () => {
   });
 
   it('speaks of no metric that is not there', async () => {
-    const names = (await registered()).map(([name]) => name);
+    const names = (await ownMetrics()).map(({ name }) => name);
     for (const [, name = ''] of readme.matchAll(/\b(tributary_[a-z_]*[a-z])\b/g)) expect(names).toContain(name);
   });
 });

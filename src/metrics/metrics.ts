@@ -28,10 +28,15 @@ export interface Metrics
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
+const PROCESS_PREFIX = 'tributary_';
+/** Gauges of prom-client that bear the name of a counter, which promtool does not accept; the same by type stay, and can be summed. */
+const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
+
 export function createMetrics(): Metrics {
   const registry = new Registry();
   // CPU, memory, garbage collection and event-loop delay of the process, under the names that prom-client gives them.
-  collectDefaultMetrics({ register: registry, prefix: 'tributary_' });
+  collectDefaultMetrics({ register: registry, prefix: PROCESS_PREFIX });
+  for (const name of MISNAMED) registry.removeSingleMetric(`${PROCESS_PREFIX}${name}`);
   return {
     ...rpcMetrics(registry),
     ...timelineMetrics(registry),

@@ -21,6 +21,8 @@ export function reconcileMetrics(registry: Registry): ReconcileMetrics {
     labelNames: ['kind'],
     registers,
   });
+  // Zero from the start: a series that begins with its first find shows no rise.
+  for (const kind of ['missing', 'foreign']) entries.inc({ kind }, 0);
   const repairs = new Counter({
     name: 'tributary_drift_repairs_total',
     help: 'Repairs of timelines that had drifted, by how.',

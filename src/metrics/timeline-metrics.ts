@@ -2,7 +2,7 @@
 import { Counter, Histogram, type Registry } from 'prom-client';
 import type { Outcome } from '../errors.ts';
 import type { HiddenReason } from '../timeline/visibility.ts';
-import { CALL_SECONDS } from './buckets.ts';
+import { CALL_SECONDS, READ_SECONDS } from './buckets.ts';
 
 /** Where a reader met a post: home walking to older or to newer entries, its head, an author page, a single post, a batch. */
 export type Surface = 'home' | 'home_newer' | 'head' | 'author' | 'single' | 'batch';
@@ -31,6 +31,8 @@ export interface TimelineMetrics {
     readonly surface: Surface;
     readonly completeness: PageCompleteness;
     readonly rounds: number;
+    /** Shown on it. */
+    readonly entries: number;
     readonly short: boolean;
     readonly empty: boolean;
   }): void;
@@ -54,7 +56,7 @@ export function timelineMetrics(registry: Registry): TimelineMetrics {
     name: 'tributary_read_seconds',
     help: 'Time of a read flow, by surface.',
     labelNames: ['surface', 'outcome'],
-    buckets: CALL_SECONDS,
+    buckets: READ_SECONDS,
     registers,
   });
   const redisBatches = new Histogram({
@@ -87,6 +89,12 @@ export function timelineMetrics(registry: Registry): TimelineMetrics {
     name: 'tributary_pages_total',
     help: 'Pages served, by surface and completeness.',
     labelNames: ['surface', 'completeness'],
+    registers,
+  });
+  const entries = new Counter({
+    name: 'tributary_page_entries_total',
+    help: 'Entries shown on pages, by surface.',
+    labelNames: ['surface'],
     registers,
   });
   const rounds = new Histogram({
@@ -126,6 +134,7 @@ export function timelineMetrics(registry: Registry): TimelineMetrics {
     pageServed(page) {
       const { surface, completeness } = page;
       pages.inc({ surface, completeness });
+      entries.inc({ surface }, page.entries);
       rounds.observe({ surface }, page.rounds);
       if (page.short) short.inc({ surface });
       if (page.empty) empty.inc({ surface });
