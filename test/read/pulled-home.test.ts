@@ -198,7 +198,7 @@ describe('a walk over the floors', () => {
   describe('where timeline and lists hold ten entries', () => {
     let small: TestService;
     beforeAll(async () => {
-      small = await startTestService({ env: { TIMELINE_CAP: '10', TIMELINE_TRIM_STRIDE: '3' } });
+      small = await startTestService({ env: { TIMELINE_CAP: '10', TIMELINE_TRIM_STRIDE: '3', PROCESS_LIST_MS: '0' } });
     });
     afterAll(() => small.stop());
 
@@ -502,7 +502,9 @@ describe('a viewer of 5,000 pulled authors', () => {
 describe('lists beyond the bound', () => {
   let few: TestService;
   beforeAll(async () => {
-    few = await startTestService({ env: { PULLED_LISTS_MAX: '2', TIMELINE_CAP: '6', TIMELINE_TRIM_STRIDE: '2' } });
+    few = await startTestService({
+      env: { PULLED_LISTS_MAX: '2', TIMELINE_CAP: '6', TIMELINE_TRIM_STRIDE: '2', PROCESS_LIST_MS: '0' },
+    });
   });
   afterAll(() => few.stop());
 

@@ -7,6 +7,7 @@ import { equals, toJson } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PostService } from '../../src/gen/tributary/v1/post_service_pb.ts';
 import { TimelineService } from '../../src/gen/tributary/v1/timeline_service_pb.ts';
+import { eventually } from '../harness/eventually.ts';
 import { startTestService, type TestService, type TestTenant } from '../harness/service.ts';
 import { CLIENT_NAMES, openClient, type TestClient } from './clients.ts';
 
@@ -39,6 +40,12 @@ beforeAll(async () => {
   await tenant.posts.updatePost({ authorId: 'constructor', postId: reply, text: 'another answer' });
   await service.settle();
   postIds = [plain, pictures, reply, quote, repost];
+  // Counters are folded a moment after what they count, in one go.
+  await eventually(async () => {
+    const page = await tenant.timelines.getHomeTimeline({ viewerId: 'reader' });
+    expect(page.entries[3]?.counts).toMatchObject({ reposts: 2n });
+    expect(page.entries[4]?.counts).toMatchObject({ replies: 1n });
+  });
 });
 afterAll(async () => {
   reference.close();
