@@ -42,7 +42,7 @@ beforeAll(async () => {
   postIds = [plain, pictures, reply, quote, repost];
   // Counters are folded a moment after what they count, in one go.
   await eventually(async () => {
-    const page = await tenant.timelines.getHomeTimeline({ viewerId: 'reader' });
+    const page = await tenant.timeline.getHomeTimeline({ viewerId: 'reader' });
     expect(page.entries[3]?.counts).toMatchObject({ reposts: 2n });
     expect(page.entries[4]?.counts).toMatchObject({ replies: 1n });
   });
