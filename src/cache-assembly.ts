@@ -1,5 +1,6 @@
 /** Owns how the cache's stores and the reading through them are put together. Belongs to the composition root, beside assembly.ts. */
 import type { Config } from './config.ts';
+import { TributaryError } from './errors.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { createCachedCounts, type LoadCounts } from './read/cached-counts.ts';
 import { type CachedPeople, createCachedPeople } from './read/cached-people.ts';
@@ -305,7 +306,7 @@ export function assembleCache(parts: {
           try {
             return await loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer });
           } catch (error) {
-            if (call.signal.aborted || hasDatabase()) throw error;
+            if (call.signal.aborted || hasDatabase() || !(error instanceof TributaryError)) throw error;
             return undefined;
           }
         },

@@ -77,7 +77,7 @@ const environment = z.object({
   FANOUT_ATTEMPTS_MAX: count(2, 1_000, 20),
   FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),
   RELAY_EVERY_MS: milliseconds(10, 60_000, 500),
-  RECONCILE_PER_MINUTE: count(0, 100_000, 60),
+  RECONCILE_PER_MINUTE: count(0, 600, 60),
   AUTHOR_PULL_UP: count(2, 1_000_000_000, 100_000),
   AUTHOR_PULL_DOWN: count(1, 1_000_000_000, 80_000),
   AUTHOR_CLASS_EVERY_MS: milliseconds(10, 600_000, 10_000),

@@ -208,7 +208,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
           runtime,
           metrics,
           database: upkeep,
-          cache,
+          cache: workerCache,
           cached: cachedForWorkers,
         });
         background.push(startRounds({ ...rounds, name: 'reconcile', everyMs: RECONCILE_EVERY_MS, runOnce: reconcile }));

@@ -48,7 +48,7 @@ export interface HomeParts {
 
 const NOTHING_SHOWN: ReadonlySet<PostId> = new Set();
 const RETRY_AFTER_MS = 500;
-const NOTHING_EXAMINED = { shown: [], end: false };
+const NOTHING_EXAMINED = { shown: [], end: false, lacking: false };
 /** Position of a newer walk that has seen nothing yet: all entries are new to it. */
 const FROM_THE_START: NewerPosition = { kind: 'home_newer', after: 0, high: 0, low: 0, shown: [] };
 
@@ -58,19 +58,22 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   /** A filled page, and where its entries came from. */
   interface Filled extends FilledPage {
     readonly completeness: Completeness;
+    /** Whether entries may have been passed over that can be shown later. */
+    readonly lacking: boolean;
   }
 
-  function settle(filled: FilledPage, source: HomeSource): Filled {
+  function settle(filled: FilledPage, source: HomeSource, direction: 'older' | 'newer'): Filled {
     if (filled.gone.length > 0) source.tidy(filled.gone);
-    // Nothing was examined, and what there is lies below what can be had now.
-    if (source.cutShort() && filled.lastExamined === undefined)
+    const lacking = source.stale() || filled.leftOut;
+    const noEnd = source.cutShort() || (direction === 'older' && lacking);
+    // Nothing was examined, and what there is lies below what can be had now, or is not known.
+    if (noEnd && filled.lastExamined === undefined)
       throw new TributaryError('DATABASE_UNAVAILABLE', {
         message: 'older entries cannot be loaded now',
         retryAfterMs: RETRY_AFTER_MS,
       });
-    const stale = source.stale() || filled.leftOut;
-    const completeness = source.partial() ? 'partial' : stale ? 'stale' : filled.reduced ? 'reduced' : 'complete';
-    return { ...filled, end: filled.end && !source.cutShort(), completeness };
+    const completeness = source.partial() ? 'partial' : lacking ? 'stale' : filled.reduced ? 'reduced' : 'complete';
+    return { ...filled, lacking, end: filled.end && !noEnd, completeness };
   }
 
   /** The page that `read` makes, or an empty one whose tokens ask for the same again. */
@@ -119,7 +122,7 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
       surface === 'home' ? parts.openPresenter(call, facts) : undefined,
       fillEvents(surface),
     );
-    return settle(filled, source);
+    return settle(filled, source, 'older');
   }
 
   function fillEvents(surface: Surface): { entryFiltered(reason: HiddenReason): void; missingEntry(): void } {
@@ -174,7 +177,7 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
         parts.openPresenter(read, facts),
         fillEvents('home_newer'),
       );
-      const filled = settle(examined, source);
+      const filled = settle(examined, source, 'newer');
       const next = afterNewer(state, filled);
       const head: NewerPosition = { ...next, after: next.low };
       // Every page looks back, since a walk that chases a busy writer may be long. One that showed nothing goes on from where it got to:
@@ -245,7 +248,7 @@ function pageFrom(
  * it was hidden: it may come back. Below it an older page goes on; where there is none, what arrives late there has no other way to be seen.
  */
 function headOf(
-  filled: Pick<FilledPage, 'shown' | 'firstExamined' | 'lastExamined' | 'end'>,
+  filled: Pick<FilledPage, 'shown' | 'firstExamined' | 'lastExamined' | 'end'> & { readonly lacking: boolean },
   from: number,
 ): NewerPosition {
   const high = filled.firstExamined;
@@ -255,14 +258,15 @@ function headOf(
     return { ...FROM_THE_START, after: at, high: at, low: at };
   }
   const below = filled.end ? 0 : oldest - 1;
-  return remembering({ high, low: Math.max(below, lookBackFrom(high)), shown: filled.shown });
+  // What could not be told now is met again, however old it is.
+  return remembering({ high, low: filled.lacking ? below : Math.max(below, lookBackFrom(high)), shown: filled.shown });
 }
 
 /** Where a newer walk stands after a page. */
-function afterNewer(state: NewerPosition, filled: FilledPage): NewerPosition {
+function afterNewer(state: NewerPosition, filled: FilledPage & { readonly lacking: boolean }): NewerPosition {
   const after = Math.max(state.after, filled.lastExamined ?? 0);
   const high = Math.max(state.high, after);
-  const low = Math.max(state.low, lookBackFrom(high));
+  const low = filled.lacking ? state.low : Math.max(state.low, lookBackFrom(high));
   const shown = [...new Set([...state.shown, ...filled.shown])].sort((a, b) => a - b);
   return { ...remembering({ high, low, shown }), after };
 }

@@ -30,6 +30,7 @@ export interface Fallback {
 }
 
 const NO_TOKEN = '';
+const RETRY_AFTER_MS = 500;
 
 export function createKnownFacts(parts: {
   readonly posts: Pick<PostFacts, 'lookUp'>;
@@ -67,14 +68,21 @@ export async function orKnown<Id, Value>(
   load: () => Promise<ReadonlyMap<Id, Value>>,
   ask: (known: KnownFacts) => Promise<Known<Id, Value>>,
 ): Promise<Known<Id, Value>> {
-  const mayLeaveOut = (): boolean => fallback?.mayLeaveOut === true && !fallback.hasDatabase();
-  if (fallback && mayLeaveOut()) return ask(fallback.known);
+  if (fallback && !fallback.hasDatabase()) {
+    // A look-up that takes the right to store would only keep it from whoever can load.
+    const facts = await ask(fallback.known);
+    if (facts.unknown.size === 0 || fallback.mayLeaveOut) return facts;
+    throw new TributaryError('DATABASE_UNAVAILABLE', {
+      message: 'what is not cached cannot be loaded now',
+      retryAfterMs: RETRY_AFTER_MS,
+    });
+  }
   try {
     return { values: await load(), unknown: new Set() };
   } catch (error) {
     if (!fallback || call.signal.aborted || !(error instanceof TributaryError)) throw error;
     const facts = await ask(fallback.known);
-    if (facts.unknown.size > 0 && !mayLeaveOut()) throw error;
+    if (facts.unknown.size > 0 && !(fallback.mayLeaveOut && !fallback.hasDatabase())) throw error;
     return facts;
   }
 }

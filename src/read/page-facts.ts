@@ -181,7 +181,17 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
       isUnknown(postId) {
         const meta = metas.get(postId);
         const named = meta && !meta.deleted ? targetsOf(meta) : [];
-        return unknownPosts.has(postId) || named.some((target) => unknownPosts.has(target.postId));
+        return (
+          unknownPosts.has(postId) ||
+          named.some(({ postId: id, author }) => {
+            const target = metas.get(id);
+            return (
+              unknownPosts.has(id) ||
+              unknown.has(author) ||
+              (target !== undefined && targetsOf(target).some((other) => unknown.has(other.author)))
+            );
+          })
+        );
       },
       lacks: () => unknown.size + unknownPosts.size > 0,
       target: (postId) => {

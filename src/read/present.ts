@@ -88,18 +88,19 @@ export function createOpenPresenter({ log, posts, people, loadCounts, fallback }
       return { profiles: known ?? new Map(), whole: known?.size === wanted };
     }
 
-    async function bodiesOf(wanted: readonly PostMeta[]): Promise<ReadonlyMap<PostId, Post>> {
-      const known = withoutDatabase()?.knownBodies(call, wanted);
-      if (known) return known;
+    async function bodiesOf(wanted: readonly PostMeta[]): Promise<Bodies> {
+      const away = withoutDatabase();
+      if (away) return { posts: await away.knownBodies(call, wanted), whole: false };
       try {
-        return await posts.loadBodies(call, wanted);
+        return { posts: await posts.loadBodies(call, wanted), whole: true };
       } catch (error) {
-        if (call.signal.aborted || !(error instanceof TributaryError)) throw error;
-        return withoutDatabase()?.knownBodies(call, wanted) ?? Promise.reject(error);
+        const now = withoutDatabase();
+        if (call.signal.aborted || !(error instanceof TributaryError) || !now) throw error;
+        return { posts: await now.knownBodies(call, wanted), whole: false };
       }
     }
 
-    async function loadBodies(metas: ReadonlyMap<PostId, PostMeta>): Promise<ReadonlyMap<PostId, Post>> {
+    async function loadBodies(metas: ReadonlyMap<PostId, PostMeta>): Promise<Bodies> {
       const loaded = new Map<PostId, Post>();
       const wanted: PostMeta[] = [];
       for (const meta of metas.values()) {
@@ -107,11 +108,12 @@ export function createOpenPresenter({ log, posts, people, loadCounts, fallback }
         if (row && row.meta.bodyVersion === meta.bodyVersion) loaded.set(meta.postId, { meta, body: row.body });
         else wanted.push(meta);
       }
-      for (const [id, post] of await bodiesOf(wanted)) {
+      const bodies = await bodiesOf(wanted);
+      for (const [id, post] of bodies.posts) {
         loaded.set(id, post);
         if (post.meta.metaVersion > (metas.get(id)?.metaVersion ?? 0)) facts.learn(post.meta);
       }
-      return loaded;
+      return { posts: loaded, whole: bodies.whole };
     }
 
     return {
@@ -136,11 +138,10 @@ export function createOpenPresenter({ log, posts, people, loadCounts, fallback }
           loadProfiles(authors),
           leftOut('counters', countAll(uncounted)),
         ]);
-        // Not loaded is not gone. Where Postgres was asked, what is absent is gone.
-        const unknown = new Set(withoutDatabase() ? [...shown.keys()].filter((id) => !bodies.has(id)) : []);
+        const unknown = new Set(bodies.whole ? [] : [...shown.keys()].filter((id) => !bodies.posts.has(id)));
 
         const visible = (id: PostId, by: (post: PostMeta, facts: VisibilityFacts) => HiddenReason | undefined) => {
-          const post = bodies.get(id);
+          const post = bodies.posts.get(id);
           return post && by(post.meta, facts) === undefined ? post : undefined;
         };
         const views = metas.flatMap(({ postId }): readonly PostView[] => {
@@ -163,6 +164,12 @@ export function createOpenPresenter({ log, posts, people, loadCounts, fallback }
       },
     };
   };
+}
+
+interface Bodies {
+  readonly posts: ReadonlyMap<PostId, Post>;
+  /** Postgres was asked: what is absent is gone, and not merely not known. */
+  readonly whole: boolean;
 }
 
 /** Of all authors whom the views show. */

@@ -96,7 +96,7 @@ export function createReconcile(parts: ReconcileParts): (signal: AbortSignal) =>
     if (!page) return 'unsettled';
     const held = new Set(page.ids);
     const due = new Set(snapshot.postIds);
-    const line = Math.max(page.floor, snapshot.floor);
+    const line = Math.max(completeAbove(page), snapshot.floor);
     const young = positionBeforeMs(parts.clock.nowMs() - parts.settleMs);
     const missing = snapshot.postIds.filter((id) => id > line && id <= young && !held.has(id));
     const extra = page.ids.filter((id) => id > line && !due.has(id));
@@ -108,7 +108,7 @@ export function createReconcile(parts: ReconcileParts): (signal: AbortSignal) =>
     const stillHeld = new Set(again.ids);
     const found = await unexplained(signal, {
       ...of,
-      missing: overdue.missing.filter((id) => id > again.floor && !stillHeld.has(id)),
+      missing: overdue.missing.filter((id) => id > completeAbove(again) && !stillHeld.has(id)),
       extra: overdue.strangers.map(({ postId }) => postId).filter((id) => stillHeld.has(id)),
     });
     if (found.missing.length + found.strangers.length === 0) return 'true';
@@ -121,6 +121,12 @@ export function createReconcile(parts: ReconcileParts): (signal: AbortSignal) =>
     const query = { ...of, direction: 'older', position: POST_ID_MAX, count: parts.entriesMax } as const;
     const page = await looks.page(signal, query);
     return page.state === 'ready' ? page : undefined;
+  }
+
+  /** A full page speaks for nothing below its last entry: the timeline may hold more. */
+  function completeAbove({ floor, ids }: Ready): number {
+    const last = ids.length < parts.entriesMax ? undefined : ids.at(-1);
+    return last === undefined ? floor : Math.max(floor, last - 1);
   }
 
   async function unexplained(
@@ -144,14 +150,13 @@ export function createReconcile(parts: ReconcileParts): (signal: AbortSignal) =>
       if (outcome === 'rebuilt' || outcome === 'ready') events.driftRepaired('rebuilt');
       return;
     }
-    if (missing.length > 0) {
-      await parts.timelines.addOlder(signal, { ...of, postIds: missing });
+    if (missing.length > 0 && (await parts.timelines.addOlder(signal, { ...of, postIds: missing })))
       events.driftRepaired('added');
-    }
     const authors = new Set(strangers.flatMap(({ author }) => (author === undefined ? [] : [author])));
-    for (const author of authors) await parts.cleanUp(call, of.viewer, author);
+    let isClean = true;
+    for (const author of authors) isClean = (await parts.cleanUp(call, of.viewer, author)) && isClean;
     const ofNobody = strangers.filter(({ author }) => author === undefined).map(({ postId }) => postId);
     if (ofNobody.length > 0) await parts.timelines.removeEntries(signal, { ...of, postIds: ofNobody });
-    if (strangers.length > 0) events.driftRepaired('removed');
+    if (strangers.length > 0 && isClean) events.driftRepaired('removed');
   }
 }

@@ -160,6 +160,8 @@ export function createCallChain(parts: {
       } catch (thrown) {
         const error = asTributaryError(thrown);
         record(method, arrival, tenant === undefined ? { error } : { error, tenant });
+        // Of several things at once that it waited for the others may still run, and nobody waits for them.
+        open?.end(error);
         throw error;
       } finally {
         open?.close();

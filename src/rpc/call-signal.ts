@@ -26,6 +26,7 @@ export function openCallSignal(options: {
   let cancelTimer = (): void => undefined;
 
   function close(): void {
+    if (!open) return;
     open = false;
     cancelTimer();
     options.left.removeEventListener('abort', onLeft);

@@ -632,7 +632,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     for (const pageSize of pageSizes) {
       await completeWalk(`home of ${viewer}`, async (look) => {
         const walk = await walkOlder(homeFrom(world, viewer, pageSize, look, fromCache(world)), { pageSize });
-        assert.deepEqual(walk.ids, oracle.home, `home of ${viewer} by ${pageSize}`);
+        assertHome(look, walk.ids, oracle.home, `home of ${viewer} by ${pageSize}`);
         // A page is short only where it ends the walk, or ran out of rounds over what is hidden.
         for (const view of look.seen) assertTargets(view, oracle);
       });
@@ -656,6 +656,12 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       `batch for ${viewer}`,
     );
     for (const view of batch.views) assertTargets(view, oracle);
+  }
+
+  /** Pages that say so may lack what the cache does not know, while Postgres does not answer; never do they show more. */
+  function assertHome(look: Look, ids: readonly string[], home: readonly string[], what: string): void {
+    const mayLack = look.completeness.has('stale') || look.completeness.has('unavailable');
+    assert.deepEqual(ids, mayLack ? home.filter((id) => ids.includes(id)) : home, what);
   }
 
   function assertTargets(view: PostView, oracle: Awaited<ReturnType<TestTenant['oracle']>>): void {

@@ -123,3 +123,20 @@ it('shows no post whose body is gone, and none that came with a later meta which
   });
   expect(shownIds).toEqual([POSTS[2]]);
 });
+
+it('says that it left a post out whose body was not known while Postgres was away, also where Postgres is back a moment later', async () => {
+  let away = true;
+  const { shown, ids: shownIds } = await present({
+    fallback: {
+      mayLeaveOut: true,
+      hasDatabase: () => !away,
+      async knownBodies(_call, metas) {
+        away = false;
+        const known = metas.filter(({ postId }) => postId !== POSTS[1]);
+        return new Map(known.map((meta) => [meta.postId, { meta, body: encodeBody({ text: '', media: [] }) }]));
+      },
+      knownProfiles: async () => new Map(),
+    },
+  });
+  expect({ ids: shownIds, leftOut: shown.leftOut }).toEqual({ ids: [POSTS[0], POSTS[2]], leftOut: true });
+});

@@ -161,7 +161,8 @@ describe('a page', () => {
     const cold = await counting(() => readHome('rita'));
     expect(cold.result.views).toHaveLength(20);
     expect(cold.redis).toBeLessThanOrEqual(4);
-    expect(cold.postgres).toBe(2);
+    expect(cold.postgres).toBeLessThanOrEqual(2);
+    expect(cold.postgres).toBeGreaterThan(0);
     // What was loaded of targets has been stored too.
     const next = await counting(() => readHome('rita'));
     expect(next.redis).toBeLessThanOrEqual(4);

@@ -9,7 +9,7 @@ import { createDatabase, type Database } from '../../src/store/postgres/client.t
 import { claimNextViewers } from '../../src/store/postgres/reconcile.ts';
 import type { Cache } from '../../src/store/redis/client.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
-import { composePostId } from '../../src/timeline/ids.ts';
+import { composePostId, postIdFrom } from '../../src/timeline/ids.ts';
 import { type Cached, openCached } from '../harness/cached.ts';
 import { createTestDatabase, type TestDatabase } from '../harness/database.ts';
 import { eventually } from '../harness/eventually.ts';
@@ -225,6 +225,40 @@ describe('what is under way or explained', { timeout: 60_000 }, () => {
     for (const counts of counted)
       expect(Object.keys(counts).filter((label) => !['true', 'unsettled'].includes(label))).toEqual([]);
     expect(counted.at(-1)).toEqual({ true: 1 });
+  });
+});
+
+describe('a timeline that holds more than is looked at', { timeout: 60_000 }, () => {
+  it('is no drift for what lies beyond, however many entries are left over within', async () => {
+    await cast.play('rita follows ada');
+    const metrics = createMetrics();
+    const timeline = { ...service.config.timeline, cap: 16, stride: 1 };
+    const config = { ...service.config, timeline, reconcile: { perMinute: 6_000 } };
+    const parts = { config, runtime: runtime(), metrics, database: product, cache };
+    const cachedFew = assembleCache(parts);
+    const round = assembleReconcile({ ...parts, cached: cachedFew, settleMs: 0 });
+    for (let post = 0; post < 16; post += 1) await cast.play('ada posts "old"');
+    await service.settle();
+    const of = { tenant: tenant.id, viewer: userId('rita') };
+    await cachedFew.timelines.drop(AbortSignal.timeout(5_000), of);
+    expect(await cachedFew.forceRebuild({ tenant: tenant.id, signal: AbortSignal.timeout(5_000) }, of.viewer)).toBe(
+      'rebuilt',
+    );
+    const newest = await database.sql<{ id: number }>(
+      `SELECT post_id::float8 AS id FROM posts WHERE tenant_id = $1 ORDER BY post_id DESC LIMIT 1`,
+      [tenant.id],
+    );
+    for (let more = 1; more <= 4; more += 1) {
+      const postId = postIdFrom((newest[0]?.id ?? 0) + more);
+      await storePosts(database, tenant.id, [{ author: 'ada', postId }]);
+      await cachedFew.timelines.push(AbortSignal.timeout(5_000), { tenant: tenant.id, postId, viewers: [of.viewer] });
+    }
+    await database.sql(
+      "UPDATE posts SET moderation = 'hidden' WHERE tenant_id = $1 AND post_id = (SELECT max(post_id) FROM posts WHERE tenant_id = $1)",
+      [tenant.id],
+    );
+    await round(AbortSignal.timeout(20_000));
+    expect(await countsOf(metrics)).toEqual({ true: 1 });
   });
 });
 
