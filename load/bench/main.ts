@@ -42,6 +42,16 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'one fan-out to a million followers: memory at each quarter, SIGKILL at half-way and resumption; takes no rounds; size: followers',
     load: () => import('./million.ts'),
   },
+  twip: {
+    summary:
+      'the benchmark of Pequod: ours by three policies, beside client-side push into Redis and a table kept by triggers (at most 0.9 of the client push); takes no rounds; size: users',
+    load: () => import('./twip.ts'),
+  },
+  policy: {
+    summary:
+      'CPU of the hybrid while 1 to 100 % of the users read, beside pushing only and pulling only (at most 1.1 of the better one); takes no rounds; size: users',
+    load: () => import('./policy.ts'),
+  },
 };
 
 /** More and shorter ones: what disturbs the machine for some seconds then spoils few of them. */

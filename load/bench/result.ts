@@ -16,9 +16,9 @@ export interface BenchResult {
   readonly against: Readonly<Record<string, Measured>>;
   /** Least ratio to each of `against` that is asked of ours, or to each by its name; absent where nothing is. */
   readonly ratioMin?: number | Readonly<Record<string, number>>;
-  /** The same for what should be small: most that ours may be, and highest ratio to each of `against`. */
+  /** The same for what should be small: most that ours may be, and highest ratio to each of `against`, or to each by its name. */
   readonly oursMax?: number;
-  readonly ratioMax?: number;
+  readonly ratioMax?: number | Readonly<Record<string, number>>;
   /** What else was measured in the same run, by the name each has in JSON. */
   readonly figures?: Readonly<Record<string, Figure>>;
   /** What makes the comparison worthless, such as a rival that was slower than it is known to be. */
@@ -96,7 +96,8 @@ export function shortfalls(result: BenchResult): readonly string[] {
     const part = ratio(ours, other);
     const least = typeof ratioMin === 'number' ? ratioMin : (ratioMin[name] ?? 0);
     if (part < least) found.push(`${part.toFixed(2)} of ${other.name}, at least ${least} is asked`);
-    if (part > ratioMax) found.push(`${part.toFixed(2)} of ${other.name}, at most ${ratioMax} is asked`);
+    const most = typeof ratioMax === 'number' ? ratioMax : (ratioMax[name] ?? Number.POSITIVE_INFINITY);
+    if (part > most) found.push(`${part.toFixed(2)} of ${other.name}, at most ${most} is asked`);
   }
   for (const [name, { value, unit, min = Number.NEGATIVE_INFINITY, max = Number.POSITIVE_INFINITY }] of Object.entries(
     result.figures ?? {},
