@@ -50,8 +50,8 @@ export function openClientPush(name: string, url: string, truth?: Truth): Client
     },
     async subscribe({ user, to }) {
       await truth?.subscribe({ user, to });
-      await redis.sadd(`f:${to}`, user);
-      const posts = await redis.zrange(`p:${to}`, 0, -1, 'WITHSCORES');
+      await redis.sadd(`f:${to}`, String(user));
+      const posts = await redis.zrange(`p:${to}`, 0, '-1', 'WITHSCORES');
       if (posts.length === 0) return;
       await redis.zadd(`t:${user}`, ...(scoredMembers(posts) as [string, string]));
     },
