@@ -73,6 +73,7 @@ async function sweep(options: BenchOptions, servers: Servers): Promise<BenchResu
     }
     const meter = createCpuMeter(servers, [redis]);
     const figures: Record<string, Figure> = {};
+    const costs: Readonly<Record<Policy, number[]>> = { hybrid: [], push: [], pull: [] };
     let worst = 0;
     for (const [turn, percent] of [POINTS[0], ...POINTS].entries()) {
       signal.throwIfAborted();
@@ -100,6 +101,9 @@ async function sweep(options: BenchOptions, servers: Servers): Promise<BenchResu
       ];
       const ratio = hybrid / Math.min(push, pull);
       worst = Math.max(worst, ratio);
+      costs.hybrid.push(hybrid);
+      costs.push.push(push);
+      costs.pull.push(pull);
       const name = `${percent} % active`;
       figures[name] = { value: ratio, unit: 'times the CPU of the better of push and pull', max: WORSE_MAX };
       figures[`${name}, hybrid`] = { value: hybrid, unit: 's of CPU' };
@@ -116,6 +120,12 @@ async function sweep(options: BenchOptions, servers: Servers): Promise<BenchResu
       against: {},
       oursMax: WORSE_MAX,
       figures,
+      sweep: {
+        title: 'CPU of all processes for as many posts, by the part of the users that reads',
+        x: { label: '% of the users read', values: POINTS },
+        y: { label: 's of CPU' },
+        series: POLICIES.map((policy) => ({ name: policy, values: costs[policy] })),
+      },
       conditions: [
         `${size.toLocaleString('en-US')} users, ${graph.followees.length.toLocaleString('en-US')} follows, ${posts.toLocaleString('en-US')} posts at every point, ${CHECKS_EACH} checks for each reader: from one check a post to a hundred; the rule of costs has the hybrid pull ${pulled.size} authors;`,
         `push: everybody has a timeline, made before the first post; pull: lists of all authors; pull and hybrid: timelines of those who read, made at their first check (those of pull hold own posts alone). The making counts;`,

@@ -21,6 +21,8 @@ export interface BenchResult {
   readonly ratioMax?: number | Readonly<Record<string, number>>;
   /** What else was measured in the same run, by the name each has in JSON. */
   readonly figures?: Readonly<Record<string, Figure>>;
+  /** What was measured over a range, for a plot. */
+  readonly sweep?: Sweep;
   /** What makes the comparison worthless, such as a rival that was slower than it is known to be. */
   readonly invalid?: readonly string[];
   /** What a reader needs to know to judge the figures, a line each. */
@@ -33,6 +35,14 @@ export interface Figure {
   /** Least and most that is asked; absent where nothing is. */
   readonly min?: number;
   readonly max?: number;
+}
+
+/** All series have a value for each of `x`. */
+export interface Sweep {
+  readonly title: string;
+  readonly x: { readonly label: string; readonly values: readonly number[]; readonly isLogarithmic?: boolean };
+  readonly y: { readonly label: string; readonly isLogarithmic?: boolean };
+  readonly series: readonly { readonly name: string; readonly values: readonly number[] }[];
 }
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -126,7 +136,7 @@ function rounded(value: number): number {
   return Number(value.toPrecision(4));
 }
 
-function describeCommit(): string {
+export function describeCommit(): string {
   try {
     const git = (...args: string[]) =>
       execFileSync('git', args, { cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
