@@ -5,6 +5,7 @@ import { globSync, mkdtempSync, readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { PRESETS } from '../../load/bench/all.ts';
 import { type BenchResult, figureLines, jsonOf, shortfalls, tableOf } from '../../load/bench/result.ts';
 import { type Contender, median, ratePerSecond, runRounds } from '../../load/bench/rounds.ts';
 import { removeData } from '../../src/embedded/place.ts';
@@ -130,12 +131,20 @@ describe('the command', () => {
     expect(stdout).toMatch(/^ {2}publish {2,}\S/m);
   });
 
+  it('has a preset for every benchmark that it lists', () => {
+    const listed = [...runMain().stdout.matchAll(/^ {2}([a-z]+) {2,}\S/gm)].map(([, name = '']) => name);
+    expect(Object.keys(PRESETS).sort()).toEqual(listed.sort());
+  });
+
   it.each([
     { args: ['publsh'], message: 'There is no benchmark "publsh".' },
     { args: ['constructor'], message: 'There is no benchmark "constructor".' },
     { args: ['publish', '--rounds', '3'], message: '--rounds takes a number from 5' },
     { args: ['publish', '--fast'], message: "'--fast'" },
     { args: ['publish', '--size', '3'], message: 'This benchmark has one size.' },
+    { args: ['all', 'publsh'], message: 'There is no benchmark "publsh".' },
+    { args: ['all', '--size', '3'], message: '--size is for one benchmark.' },
+    { args: ['report', '--json'], message: 'The report takes nothing.' },
     { args: ['million', '--size', '3'], message: '--size takes a number from 20000' },
   ])('does not understand $args, says so with the list, and exits 2', ({ args, message }) => {
     const { status, stderr, stdout } = runMain(...args);
@@ -239,6 +248,70 @@ describe('a tiny run', () => {
       const { value } = (result as { figures: Record<string, { value: number }> }).figures['killed at'] ?? {};
       expect(value).toBeGreaterThan(0);
       expect(value).toBeLessThan(20_000);
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of twip asks all for the same, finds that all show what they should, and compares',
+    async () => {
+      const result = await runTiny('twip', '--size', '50');
+      expect(result).toMatchObject({
+        name: 'twip',
+        ours: expect.any(Number),
+        unit: 's in total',
+        against: {
+          'client push': rate,
+          'client push, durable': rate,
+          'trigger table': rate,
+          'push only': rate,
+          'pull only': rate,
+          'whole pages': rate,
+        },
+        figures: { 'ours client CPU': figure('s'), 'ours Redis CPU': figure('s'), 'ours Postgres CPU': figure('s') },
+      });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of policy judges the hybrid at every point',
+    async () => {
+      const result = await runTiny('policy', '--size', '50');
+      const point = figure('times the CPU of the better of push and pull');
+      const points = [1, 5, 10, 25, 50, 75, 100].map((percent) => [`${percent} % active`, point]);
+      expect(result).toMatchObject({ name: 'policy', ours: expect.any(Number), figures: Object.fromEntries(points) });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of growth has the cost of each operation at each step',
+    async () => {
+      const result = await runTiny('growth', '--size', '1000');
+      const names = ['publish', 'deliver', 'read', 'rebuild'].flatMap((operation) =>
+        ['10', '100', '1,000'].map((viewers) => `${operation} at ${viewers}`),
+      );
+      const { figures } = result as { figures: Record<string, { value: number }> };
+      for (const name of names) expect(figures[name]?.value, name).toBeGreaterThan(0);
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of recovery loses no post and says when the service was back',
+    async () => {
+      const result = await runTiny('recovery', '--size', '10');
+      expect(result).toMatchObject({
+        name: 'recovery',
+        ours: expect.any(Number),
+        figures: {
+          'cache flushed, seconds until back': figure('s'),
+          'queue flushed, seconds until back': figure('s'),
+          'Postgres restarted, seconds until back': figure('s'),
+          "the queue's capacity": figure('posts/s without growing lag'),
+        },
+      });
     },
     RUN_MAX_MS,
   );
