@@ -19,6 +19,8 @@ import { formatFigure } from './rounds.ts';
 import { type OursParts, openOurs } from './twip-ours.ts';
 
 const VIEWERS = 1_000_000;
+/** The smallest step has as many viewers as there are workers. */
+const VIEWERS_MIN = 2_000;
 /** Of the largest number of viewers. */
 const STEPS = [0.01, 0.1, 1] as const;
 const FOLLOWS_EACH = 5;
@@ -33,8 +35,6 @@ type Operation = keyof typeof OPERATIONS;
 const OPERATIONS_MIN = 40;
 const AT_ONCE = 16;
 const PAGE_SIZE = 50;
-/** A prime: the viewers that are rebuilt one after the other are far apart, and different. */
-const REBUILD_STEP = 7_919;
 const VIEWERS_OF_A_STATEMENT = 20_000;
 /** A million timelines of 80 entries take 3 GB. */
 const MEMORY_MAX = '8gb';
@@ -43,7 +43,7 @@ const RUN_MAX_MS = 5_400_000;
 const FIRST_POST = composePostId({ ms: ID_EPOCH_MS + 366 * 86_400_000, generator: 0, sequence: 0 });
 
 export const bench: Bench = {
-  size: { of: 'viewers at the largest step', preset: VIEWERS, min: 1_000, max: 5_000_000 },
+  size: { of: 'viewers at the largest step', preset: VIEWERS, min: VIEWERS_MIN, max: 5_000_000 },
   run: (options) => withServers((servers) => grow(options, servers), { cacheMemory: MEMORY_MAX }),
 };
 
@@ -187,7 +187,7 @@ async function measure(of: {
   const { tenant, viewers, authors } = crowd;
   const call: Call = { tenant, signal };
   const posted: { readonly author: number; readonly postId: PostId }[] = [];
-  async function costOf(count: number, work: (index: number) => Promise<void>): Promise<Cost> {
+  async function costOf(count: number, work: (index: number, worker: number) => Promise<void>): Promise<Cost> {
     const before = await meter.read();
     const startedMs = systemClock.monotonicMs();
     await inParallel(count, work);
@@ -226,18 +226,18 @@ async function measure(of: {
   const readers = Array.from({ length: Math.min(viewers, counts('read') / 4) }, () => viewerAt(random.below(viewers)));
   await inParallel(readers.length, (index) => read(readers[index] as UserId));
   const reading = await costOf(counts('read'), () => read(random.pick(readers)));
-  // No two at once of one viewer, who would be in each other's way.
-  const rebuild = await costOf(counts('rebuild'), (index) =>
-    ours.makeTimeline(call, viewerAt((index * REBUILD_STEP) % viewers)),
+  // Each worker has viewers of its own: two rebuilds of one at once would be in each other's way.
+  const rebuild = await costOf(counts('rebuild'), (_, worker) =>
+    ours.makeTimeline(call, viewerAt(worker + AT_ONCE * random.below(Math.floor(viewers / AT_ONCE)))),
   );
   return { publish, deliver, read: reading, rebuild };
 }
 
-async function inParallel(count: number, work: (index: number) => Promise<void>): Promise<void> {
+async function inParallel(count: number, work: (index: number, worker: number) => Promise<void>): Promise<void> {
   let next = 0;
   await Promise.all(
-    Array.from({ length: AT_ONCE }, async () => {
-      while (next < count) await work(next++);
+    Array.from({ length: AT_ONCE }, async (_, worker) => {
+      while (next < count) await work(next++, worker);
     }),
   );
 }

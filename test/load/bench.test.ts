@@ -288,9 +288,9 @@ describe('a tiny run', () => {
   it(
     'of growth has the cost of each operation at each step',
     async () => {
-      const result = await runTiny('growth', '--size', '1000');
+      const result = await runTiny('growth', '--size', '2000');
       const names = ['publish', 'deliver', 'read', 'rebuild'].flatMap((operation) =>
-        ['10', '100', '1,000'].map((viewers) => `${operation} at ${viewers}`),
+        ['20', '200', '2,000'].map((viewers) => `${operation} at ${viewers}`),
       );
       const { figures } = result as { figures: Record<string, { value: number }> };
       for (const name of names) expect(figures[name]?.value, name).toBeGreaterThan(0);
