@@ -45,9 +45,12 @@ export async function askFor(
         return contender.post({ ...operation, text: textOf(operation.tick, operation.user) });
       case 'subscribe':
         return contender.subscribe(operation);
-      case 'check':
-        shown += (await contender.check(operation)).length;
+      case 'check': {
+        const { length } = await contender.check(operation);
+        // Not in one expression, which would take the sum from before the wait.
+        shown += length;
         return;
+      }
       default:
         throw new Error(`unknown operation: ${operation satisfies never}`);
     }

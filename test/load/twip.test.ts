@@ -128,6 +128,19 @@ describe('the check of correctness', () => {
     expect(run.loggedIn.length).toBeGreaterThan(10);
   });
 
+  it('counts all that was shown, however many checks are under way', async () => {
+    let shown = 0;
+    const right = make();
+    const check: TwipContender['check'] = async (of) => {
+      const texts = await right.check(of);
+      await new Promise((resolve) => setImmediate(resolve));
+      shown += texts.length;
+      return texts;
+    };
+    expect(await askFor({ ...right, check }, run.operations, SIGNAL)).toEqual({ shown });
+    expect(shown).toBeGreaterThan(100);
+  });
+
   it('fails one that forgets a subscription', async () => {
     await expect(verdictOn({ ...make(), subscribe: async () => undefined })).rejects.toThrow(/lacks [1-9]/);
   });
