@@ -10,7 +10,7 @@ import path from 'node:path';
 import { createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
 import { Redis } from 'ioredis';
-import pg from 'pg';
+import type pg from 'pg';
 import type { Servers } from '../../src/embedded/servers.ts';
 import { Visibility } from '../../src/gen/tributary/v1/post_pb.ts';
 import { PostService } from '../../src/gen/tributary/v1/post_service_pb.ts';
@@ -19,10 +19,11 @@ import { pause, systemClock } from '../../src/runtime.ts';
 import { createSeeded } from '../../src/sample/seeded.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { type Bench, type BenchOptions, benchEnvironment, withServers } from './bench.ts';
+import { findCapacity, LAG_MAX_SECONDS, RAMP_FACTOR, settle, withClient } from './queue-capacity.ts';
 import type { BenchResult, Figure } from './result.ts';
 import { formatFigure } from './rounds.ts';
 import { type Serving, TENANT } from './service-process.ts';
-import { type SteadyLoad, secondsUntilBack, startSteadyLoad, stretchOf } from './steady-load.ts';
+import { OPEN_MAX, type SteadyLoad, secondsUntilBack, startSteadyLoad, stretchOf } from './steady-load.ts';
 
 const READS_PER_SECOND = 200;
 /** Of the reads. */
@@ -44,18 +45,7 @@ const GOAL_SECONDS = 10;
 const CALL_MS = 1_000;
 const PAGE_SIZE = 20;
 const WARM_UP_AT_ONCE = 8;
-const OPEN_MAX = 500;
-/** The ramp of posts: steps, each so much more than the one before. Lag grows where no moment of a step's last half saw the oldest job younger than this. */
-const RAMP_FROM_PER_SECOND = 20;
-const RAMP_FACTOR = 1.3;
-const RAMP_STEPS_MAX = 20;
-const RAMP_STEP_MS = 5_000;
-const RAMP_STEP_MIN_MS = 1_500;
-const LAG_MAX_SECONDS = 1;
-/** Of the posts that a step asks for, what must have been answered for it to count. */
-const PUBLISHED_PART_MIN = 0.95;
 const LOOK_EVERY_MS = 100;
-const SETTLE_MAX_MS = 120_000;
 const RUN_MAX_MS = 900_000;
 
 export const bench: Bench = {
@@ -114,16 +104,10 @@ async function recover(options: BenchOptions, servers: Servers): Promise<BenchRe
     }
     await Promise.all([reads.stop(), publishes.stop()]);
     for (const [message, count] of [...reads.errors, ...publishes.errors]) report(`${count} times: ${message}`);
-    await settle(servers, callers.published, signal);
+    await settle(servers, { tenant: TENANT, published: callers.published, signal });
 
-    const capacity = await findCapacity(servers, callers, {
-      stepMs: Math.max(RAMP_STEP_MIN_MS, RAMP_STEP_MS * part),
-      // A run to try it out needs not go up to what the machine bears.
-      steps: part < 1 ? 2 : RAMP_STEPS_MAX,
-      report,
-      signal,
-    });
-    await settle(servers, callers.published, signal);
+    const capacity = await findCapacity(servers, { publish: callers.publish, part, report, signal });
+    await settle(servers, { tenant: TENANT, published: callers.published, signal });
     figures["the queue's capacity"] = { value: capacity.sustained, unit: 'posts/s without growing lag' };
     figures['the ramp ended at'] = { value: capacity.tried, unit: `posts/s: ${capacity.why}` };
     const worst = Math.max(...back);
@@ -173,73 +157,6 @@ async function untilBack(of: {
   }
 }
 
-async function findCapacity(
-  servers: Servers,
-  callers: Callers,
-  of: {
-    readonly stepMs: number;
-    readonly steps: number;
-    readonly report: (line: string) => void;
-    readonly signal: AbortSignal;
-  },
-): Promise<{ readonly sustained: number; readonly tried: number; readonly why: string }> {
-  const { stepMs, steps, report, signal } = of;
-  let sustained = 0;
-  let perSecond = RAMP_FROM_PER_SECOND;
-  for (let step = 0; step < steps; step += 1) {
-    const load = startSteadyLoad({ perSecond, openMax: OPEN_MAX, call: callers.publish });
-    const startedMs = systemClock.monotonicMs();
-    let youngest = Number.POSITIVE_INFINITY;
-    try {
-      await pause(signal, stepMs / 2);
-      while (systemClock.monotonicMs() - startedMs < stepMs) {
-        youngest = Math.min(youngest, await withClient(servers, oldestJobSeconds));
-        await pause(signal, LOOK_EVERY_MS);
-      }
-    } finally {
-      await load.stop();
-    }
-    const answered = load.samples.filter(({ ok }) => ok).length / (perSecond * (stepMs / 1_000));
-    report(
-      `${formatFigure(perSecond)} posts/s: oldest job ${formatFigure(youngest)} s at the best moment, ${percent(answered)} answered`,
-    );
-    if (youngest > LAG_MAX_SECONDS) return { sustained, tried: perSecond, why: 'the oldest job grew older' };
-    if (answered < PUBLISHED_PART_MIN) return { sustained, tried: perSecond, why: 'publishes failed' };
-    sustained = perSecond;
-    perSecond *= RAMP_FACTOR;
-  }
-  return { sustained, tried: sustained, why: 'no more was tried' };
-}
-
-async function oldestJobSeconds(client: pg.Client): Promise<number> {
-  const { rows } = await client.query<{ readonly seconds: number }>(
-    `SELECT coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS seconds
-    FROM fanout_jobs WHERE done_at IS NULL AND dead_at IS NULL`,
-  );
-  return rows[0]?.seconds ?? 0;
-}
-
-/** Waits until nothing is open; throws where a post that was answered is not there, or a job was put aside. */
-async function settle(servers: Servers, published: readonly string[], signal: AbortSignal): Promise<void> {
-  await withClient(servers, async (client) => {
-    const deadline = AbortSignal.any([signal, AbortSignal.timeout(SETTLE_MAX_MS)]);
-    for (;;) {
-      const { rows } = await client.query<{ readonly open: number; readonly dead: number }>(
-        `SELECT count(*) FILTER (WHERE done_at IS NULL AND dead_at IS NULL)::int AS open, count(*) FILTER (WHERE dead_at IS NOT NULL)::int AS dead FROM fanout_jobs`,
-      );
-      if (rows[0]?.dead !== 0) throw new Error(`${rows[0]?.dead} fan-outs were put aside`);
-      if (rows[0]?.open === 0) break;
-      await pause(deadline, LOOK_EVERY_MS);
-    }
-    const { rows } = await client.query<{ readonly lost: number }>(
-      `SELECT count(*)::int AS lost FROM unnest($2::bigint[]) AS answered (post_id)
-      WHERE NOT EXISTS (SELECT 1 FROM post_stats s WHERE s.tenant_id = $1 AND s.post_id = answered.post_id)`,
-      [TENANT, published],
-    );
-    if (rows[0]?.lost !== 0) throw new Error(`${rows[0]?.lost} posts whose publish was answered are not there`);
-  });
-}
-
 async function seedGraph(client: pg.Client, viewers: number): Promise<void> {
   await client.query(
     `INSERT INTO follows (tenant_id, follower_id, followee_id)
@@ -252,17 +169,6 @@ async function seedGraph(client: pg.Client, viewers: number): Promise<void> {
     [TENANT],
   );
   await client.query('VACUUM (ANALYZE) follows, authors');
-}
-
-/** A connection for a moment: it would be lost with the server that is restarted. */
-async function withClient<Result>(servers: Servers, work: (client: pg.Client) => Promise<Result>): Promise<Result> {
-  const client = new pg.Client({ connectionString: servers.postgres.url });
-  await client.connect();
-  try {
-    return await work(client);
-  } finally {
-    await client.end();
-  }
 }
 
 async function flush(url: string): Promise<void> {

@@ -20,6 +20,8 @@ export interface SteadyLoad {
   stop(): Promise<void>;
 }
 
+/** Calls of one load that may be open: some seconds' worth. */
+export const OPEN_MAX = 500;
 const TICK_MS = 5;
 /** Different messages that are kept apart. */
 const MESSAGES_MAX = 20;

@@ -1,11 +1,12 @@
 /** Owns the promises of the benchmark frame: fair turns, medians, a result that programs can read, a list for people; and that benchmarks of fan-out run, in a tiny size. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { globSync, mkdtempSync, readdirSync } from 'node:fs';
+import { globSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { PRESETS } from '../../load/bench/all.ts';
+import { loadRecords } from '../../load/bench/record.ts';
 import { type BenchResult, figureLines, jsonOf, shortfalls, tableOf } from '../../load/bench/result.ts';
 import { type Contender, median, ratePerSecond, runRounds } from '../../load/bench/rounds.ts';
 import { removeData } from '../../src/embedded/place.ts';
@@ -169,10 +170,14 @@ describe('a tiny run', () => {
   }
 
   /** `said`: is told what the run says, as it says it. */
-  async function run(args: readonly string[], said: (stderr: string, child: ChildProcess) => void = () => undefined) {
+  async function run(
+    args: readonly string[],
+    said: (stderr: string, child: ChildProcess) => void = () => undefined,
+    more: readonly string[] = ['--json'],
+  ) {
     // A place of its own for temporary folders shows what is left behind.
     const folder = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
-    const child = spawn(process.execPath, [MAIN, ...args, '--json'], {
+    const child = spawn(process.execPath, [MAIN, ...args, ...more], {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, TMPDIR: folder },
     });
@@ -275,12 +280,24 @@ describe('a tiny run', () => {
   );
 
   it(
-    'of policy judges the hybrid at every point',
+    'of policy judges the hybrid at every point; among all, it is kept as JSON with a plot',
     async () => {
-      const result = await runTiny('policy', '--size', '50');
-      const point = figure('times the CPU of the better of push and pull');
-      const points = [1, 5, 10, 25, 50, 75, 100].map((percent) => [`${percent} % active`, point]);
-      expect(result).toMatchObject({ name: 'policy', ours: expect.any(Number), figures: Object.fromEntries(points) });
+      const folder = mkdtempSync(path.join(tmpdir(), 'tributary-results-'));
+      const { stderr, left } = await run(['all', 'policy', '--size', '50', '--save', folder], () => undefined, []);
+      const [record, ...others] = loadRecords(folder);
+      expect(others).toEqual([]);
+      expect(record, stderr).toMatchObject({
+        command: 'npm run bench -- policy --size 50',
+        result: { name: 'policy' },
+      });
+      expect(record?.commit).toMatch(/^[0-9a-f]{12}|^unknown$/);
+      const point = { ...figure('times the CPU of the better of push and pull'), max: 1.1 };
+      for (const percent of [1, 5, 10, 25, 50, 75, 100]) {
+        expect(record?.result.figures?.[`${percent} % active`]).toEqual(point);
+      }
+      expect(readFileSync(path.join(folder, 'policy.svg'), 'utf8')).toMatch(/^<svg[\s\S]*<\/svg>\n$/);
+      expect(left).toEqual([]);
+      rmSync(folder, { recursive: true });
     },
     RUN_MAX_MS,
   );
