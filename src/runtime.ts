@@ -37,6 +37,8 @@ export interface Call {
 
 /** A longer one would fire at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
+/** Random bytes asked of the system at once: a few cost as much as some thousand, and every read of a page wants a token. */
+const POOL_BYTES = 4_096;
 
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
@@ -45,8 +47,25 @@ export const systemClock: Clock = {
 
 export const systemRandom: Random = {
   fraction: () => Math.random(),
-  bytes: (length) => randomBytes(length),
+  bytes: pooledBytes(),
 };
+
+/** Unforeseeable bytes, each handed out once and kept nowhere. */
+function pooledBytes(): (length: number) => Buffer {
+  let pool = Buffer.alloc(0);
+  let used = 0;
+  return (length) => {
+    if (length > POOL_BYTES) return randomBytes(length);
+    if (used + length > pool.length) {
+      pool = randomBytes(POOL_BYTES);
+      used = 0;
+    }
+    const bytes = Buffer.from(pool.subarray(used, used + length));
+    pool.fill(0, used, used + length);
+    used += length;
+    return bytes;
+  };
+}
 
 /**
  * Runs `task` once after `ms` milliseconds, at most some 24.8 days (what a timer can hold); the function that is returned takes it back.
