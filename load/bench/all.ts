@@ -21,8 +21,8 @@ export const PRESETS: Readonly<Record<string, Preset>> = {
   fanout: { options: { rounds: '7' }, minutes: 20 },
   isolation: { options: {}, minutes: 30 },
   million: { options: {}, minutes: 30 },
-  twip: { options: { size: '5000' }, minutes: 40 },
-  policy: { options: { size: '2000' }, minutes: 30 },
+  twip: { options: { size: '5000' }, minutes: 60 },
+  policy: { options: { size: '1000' }, minutes: 40 },
   growth: { options: { size: '1000000' }, minutes: 60 },
   recovery: { options: { size: '200' }, minutes: 15 },
 };

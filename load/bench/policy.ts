@@ -18,7 +18,7 @@ import { createPick, makeTwipGraph, type TwipGraph, USERS_MIN } from './twip-gra
 import { type TwipOperation, type TwipRun, windowOf } from './twip-operations.ts';
 import { openOurs, oursContender, POLICIES, type Policy, seedGraph, seedSets } from './twip-ours.ts';
 
-const USERS = 2_000;
+const USERS = 1_000;
 const SEED = 10;
 /** Parts of the users that read, in percent. */
 const POINTS = [1, 5, 10, 25, 50, 75, 100] as const;
