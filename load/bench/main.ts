@@ -160,7 +160,7 @@ async function main(args: readonly string[]): Promise<number> {
     const [machine = ''] = describeMachine();
     const file = saveRecord(values.save, {
       command: `npm run bench -- ${withoutOption(args, '--save').join(' ')}`,
-      machine,
+      machine: `${machine}, Node ${process.version}`,
       commit: describeCommit(),
       day: new Date(systemClock.nowMs()).toISOString().slice(0, 'yyyy-mm-dd'.length),
       seconds: Math.round((systemClock.monotonicMs() - startedMs) / 1_000),

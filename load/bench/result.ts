@@ -140,7 +140,8 @@ export function describeCommit(): string {
   try {
     const git = (...args: string[]) =>
       execFileSync('git', args, { cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
-    const isChanged = git('status', '--porcelain', '--untracked-files=no') !== '';
+    // Results are no part of what is measured: those of one benchmark must not spoil the next one's.
+    const isChanged = git('status', '--porcelain', '--untracked-files=no', '--', '.', ':!load/results') !== '';
     return `${git('rev-parse', '--short=12', 'HEAD')}${isChanged ? ' with uncommitted changes' : ''}`;
   } catch {
     return 'unknown';
