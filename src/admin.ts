@@ -1,16 +1,25 @@
 /** Owns the command line of `npm run admin -- <verb>`: what operators do until AdminService. Belongs to the composition root. */
 import { parseArgs } from 'node:util';
 import { assemble } from './assembly.ts';
-import { assembleCache, openCache } from './cache-assembly.ts';
-import { configFrom } from './config.ts';
+import { assembleCache, type CacheAssembly, openCache } from './cache-assembly.ts';
+import { type Config, configFrom } from './config.ts';
 import { createMetrics } from './metrics/metrics.ts';
-import { systemRuntime } from './runtime.ts';
+import type { RebuildOutcome } from './repair/rebuild.ts';
+import { type Call, systemRuntime } from './runtime.ts';
 import type { ShownClass } from './store/postgres/author-classes.ts';
-import { createDatabase } from './store/postgres/client.ts';
+import { createDatabase, type Database } from './store/postgres/client.ts';
 import * as dead from './store/postgres/fanout-dead.ts';
 import { migrate } from './store/postgres/migrate.ts';
-import { KEY_ROLES, type KeyRole } from './store/postgres/tenants.ts';
-import { type PostId, parsePostId, parseTenantId, parseUserId, type TenantId, type UserId } from './timeline/ids.ts';
+import { hasTenant, KEY_ROLES, type KeyRole } from './store/postgres/tenants.ts';
+import {
+  POST_ID_MAX,
+  type PostId,
+  parsePostId,
+  parseTenantId,
+  parseUserId,
+  type TenantId,
+  type UserId,
+} from './timeline/ids.ts';
 import { MODERATION_STATES, type ModerationState } from './timeline/post.ts';
 import type { Administer } from './write/administer.ts';
 import { createDeadLetters, type DeadLetterName, type DeadLetters } from './write/dead-letters.ts';
@@ -25,6 +34,7 @@ const USAGE = `Usage: npm run admin -- <verb> [options]
   author-class    --tenant T --author A                shows how the author's posts reach followers
   moderate-post   --tenant T --post P --state clear|sensitive|hidden
   recount-followers --tenant T [--author A | --after A]  counts followers anew from the follows: of one author, or of all (after one)
+  rebuild         --tenant T --viewer V                deletes the viewer's home timeline from the cache and builds it anew, in one go
   fanout-dead     [--after LINE]                       fan-outs that were put aside, 100 at a time
   fanout-retry    <tenant> <post> [generation] | --all puts them back, to go on from their checkpoints
 The database is the one of DATABASE_URL, the cache the one of REDIS_CACHE_URL: what an author or a post must no longer show is deleted there.`;
@@ -42,6 +52,7 @@ interface Options {
 interface Desk {
   readonly administer: Administer;
   readonly deadLetters: DeadLetters;
+  readonly rebuildHome: (call: Call, viewer: UserId) => Promise<string>;
 }
 
 type Verb = (desk: Desk, signal: AbortSignal, options: Options) => Promise<string>;
@@ -86,6 +97,8 @@ const VERBS: Readonly<Record<string, Verb>> = {
     const counted = `${authors} authors counted, ${corrected} put right`;
     return stoppedAfter === undefined ? counted : `${counted}; there are more: go on with --after ${stoppedAfter}`;
   },
+  rebuild: ({ rebuildHome }, signal, options) =>
+    rebuildHome({ tenant: tenantIn(options), signal }, userIn(options, 'viewer')),
   async 'fanout-dead'({ deadLetters }, signal, options) {
     const { lines, more } = await deadLetters.list(signal, options.named['after']);
     if (lines.length === 0) return 'no dead letters';
@@ -139,6 +152,8 @@ export async function runAdmin(
   });
   const cache = openCache(config, runtime, metrics);
   try {
+    // Commands fail while there is no connection, and a verb asks once.
+    if (verb === 'rebuild') await cache.ready(AbortSignal.timeout(DEADLINE_MS));
     const cached = assembleCache({ config, runtime, metrics, database, cache });
     const { administer } = assemble({ config, runtime, metrics, database, cache: cached, nudge: () => undefined });
     const deadLetters = createDeadLetters({
@@ -147,11 +162,43 @@ export async function runAdmin(
       retrySome: (signal, input) => dead.retryDeadJobs(database, signal, input),
       loadNow: (signal) => dead.loadNow(database, signal),
     });
-    print(await run({ administer, deadLetters }, AbortSignal.timeout(DEADLINE_MS), options));
+    const rebuildHome = createRebuildHome(database, cached, config.timeline);
+    print(await run({ administer, deadLetters, rebuildHome }, AbortSignal.timeout(DEADLINE_MS), options));
   } finally {
     await Promise.all([database.close(), cache.close()]);
   }
 }
+
+/** Throws where the timeline is not there in the end, so that a script sees it by the exit code. */
+function createRebuildHome(
+  database: Database,
+  { forceRebuild, timelines }: CacheAssembly,
+  { cap, stride }: Config['timeline'],
+): Desk['rebuildHome'] {
+  return async (call, viewer) => {
+    const { tenant, signal } = call;
+    if (!(await hasTenant(database, signal, tenant))) throw new Error(`There is no tenant ${tenant}.`);
+    const outcome = await forceRebuild(call, viewer);
+    if (outcome !== 'rebuilt' && outcome !== 'ready')
+      throw new Error(`${NOT_REBUILT[outcome]} Nothing is lost: a reader rebuilds it.`);
+    const query = { tenant, viewer, direction: 'older', position: POST_ID_MAX, count: cap + stride } as const;
+    const page = await timelines.page(signal, query);
+    if (page.state !== 'ready')
+      throw new Error(
+        'The timeline was rebuilt, and is gone again: the cache is short of memory, or somebody dropped it.',
+      );
+    const reach = page.floor === 0 ? 'all there are' : `down to ${page.floor}, below which pages come from Postgres`;
+    return `home of ${viewer} rebuilt: ${page.ids.length} entries, ${reach}`;
+  };
+}
+
+const NOT_REBUILT: Readonly<Record<Exclude<RebuildOutcome, 'rebuilt' | 'ready'>, string>> = {
+  busy: 'The timeline was dropped, and another process is still at its rebuild.',
+  lost: 'The timeline was dropped, and again each time it was being rebuilt.',
+  overloaded: 'The timeline was dropped, and was not rebuilt: too many rebuilds run.',
+  failed: 'The timeline was dropped, and was not rebuilt: the cache or the database did not do it.',
+  cooling_down: 'The timeline was dropped, and was not rebuilt: an attempt failed a moment ago.',
+};
 
 function describeClass(shown: ShownClass): string {
   const { fanoutClass, target, epoch, changedAt, followers, residentFollowers, backfillCursor, backfilled } = shown;
@@ -172,6 +219,7 @@ function optionsFrom(args: readonly string[], { wordsMax }: { readonly wordsMax:
       allowPositionals: wordsMax > 0,
       options: {
         tenant: text,
+        viewer: text,
         role: text,
         key: text,
         author: text,

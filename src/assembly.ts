@@ -2,14 +2,16 @@
 import { randomUUID } from 'node:crypto';
 import type { CacheAssembly } from './cache-assembly.ts';
 import type { Config } from './config.ts';
+import type { DegradationAssembly } from './degradation-assembly.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { createListAuthorPosts } from './read/author-posts.ts';
 import { createGraphLists } from './read/graph-lists.ts';
 import { createHomeTimeline } from './read/home-timeline.ts';
-import { createHydrate } from './read/hydrate.ts';
 import type { ReadEvents } from './read/measure.ts';
+import { createOpenPageFacts } from './read/page-facts.ts';
 import { createPageTokens } from './read/page-token.ts';
 import { createReadPosts } from './read/posts.ts';
+import { createOpenPresenter } from './read/present.ts';
 import { createRecountFollowers } from './repair/recount-followers.ts';
 import type { Flows } from './rpc/flows.ts';
 import type { Call, Runtime } from './runtime.ts';
@@ -31,6 +33,7 @@ import { createDelete, type DeleteTransaction } from './write/delete.ts';
 import { createEdit, createModerate, type PostTransaction } from './write/edit.ts';
 import { createImport, type ImportPosts } from './write/import.ts';
 import { createMint } from './write/mint.ts';
+import { createOwedOwn } from './write/owed-own.ts';
 import { createShowOwn } from './write/own-timeline.ts';
 import { createPublish } from './write/publish.ts';
 import { createShowPulled } from './write/pulled-list.ts';
@@ -41,6 +44,7 @@ export interface Assembly {
   readonly flows: Flows;
   readonly administer: Administer;
   readonly importPosts: ImportPosts;
+  stop(): void;
 }
 
 /** Of a walk that recounts all authors of a tenant; leaves the last of them time to end within an operator's verb. */
@@ -54,8 +58,11 @@ export function assemble(parts: {
   readonly cache: CacheAssembly;
   /** Hints at a new fan-out job at once; never waited for. */
   readonly nudge: (job: DueJob) => void;
+  /** Operators' verbs do without. */
+  readonly degradation?: Pick<DegradationAssembly, 'hasDatabase' | 'omitsCounts' | 'outage'>;
 }): Assembly {
-  const { config, runtime, metrics, database, cache } = parts;
+  const { config, runtime, metrics, database, cache, degradation } = parts;
+  const hasDatabase = degradation?.hasDatabase ?? (() => true);
   const { clock, log, random } = runtime;
 
   const loadPosts = (call: Call, postIds: readonly PostId[]) =>
@@ -64,18 +71,35 @@ export function assemble(parts: {
     graphReads.loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors: of });
   const loadAuthors = (call: Call, of: readonly UserId[]) =>
     authors.loadAuthors(database, call.signal, { tenant: call.tenant, authors: of });
-  const loadCounts = (call: Call, postIds: readonly PostId[]) =>
-    counters.loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
+  const loadCounts = async (...asked: Parameters<typeof cache.loadCounts>) =>
+    degradation?.omitsCounts() ? undefined : cache.loadCounts(...asked);
 
   const events: ReadEvents = {
     readFinished: (event) => metrics.readFinished(event),
     entryFiltered: (event) => metrics.entryFiltered(event),
     missingEntry: (surface) => metrics.missingEntry(surface),
-    pageServed: ({ entries, pageSize, end, ...page }) =>
-      metrics.pageServed({ ...page, short: !end && entries < pageSize, empty: !end && entries === 0 }),
+    pageServed: ({ pageSize, end, ...page }) =>
+      metrics.pageServed({ ...page, short: !end && page.entries < pageSize, empty: !end && page.entries === 0 }),
   };
   const tokens = createPageTokens({ keys: config.pageTokenKeys, rejected: (fault) => metrics.tokenRejected(fault) });
-  const hydrate = createHydrate({ clock, log, ...cache.people, loadCounts });
+  /** Home may leave posts out while Postgres is away, and says so; whoever asks for certain posts is told that they cannot be had. */
+  const readingWith = (mayLeaveOut: boolean) => {
+    const fallback = { known: cache.known, hasDatabase, mayLeaveOut };
+    const { posts, people } = cache;
+    return {
+      clock,
+      events,
+      openFacts: createOpenPageFacts({ clock, posts, people, fallback }),
+      openPresenter: createOpenPresenter({
+        log,
+        posts,
+        people,
+        loadCounts,
+        fallback: { ...fallback, knownBodies: posts.knownBodies, knownProfiles: people.knownProfiles },
+      }),
+    };
+  };
+  const reading = readingWith(false);
 
   const holder = randomUUID();
   const mint = createMint({
@@ -86,10 +110,19 @@ export function assemble(parts: {
       if (highMs === undefined) metrics.idLeaseLost();
       return highMs;
     },
+    leaseFailed: (why) => metrics.idLeaseFailed(why),
     refused: (why) => metrics.idMintRefused(why),
   });
 
   const { forget } = cache;
+  const owedOwn = createOwedOwn({
+    async push(signal, { tenant, author, postId }) {
+      const [outcome] = await cache.timelines.push(signal, { tenant, postId, viewers: [author] });
+      return outcome;
+    },
+    monotonicMs: () => clock.monotonicMs(),
+    owed: (count) => metrics.ownPostsOwed(count),
+  });
   const recountFollowers = createRecountFollowers({
     clock,
     recount: (call, author) => counters.recountFollowers(database, call.signal, { tenant: call.tenant, author }),
@@ -114,12 +147,14 @@ export function assemble(parts: {
         showOwn: createShowOwn({
           push: (signal, post) => cache.timelines.push(signal, { ...post, cutLater: true }),
           random,
-          pending: () => metrics.ownTimelinePending(),
+          pending(post) {
+            metrics.ownTimelinePending();
+            owedOwn.owe(post);
+          },
         }),
         showPulled: createShowPulled({
           push: (signal, post) => cache.lists.push(signal, post),
-          read: (call, { postId, author }) =>
-            Promise.all([cache.loadPosts(call, [postId]), cache.people.loadAuthors(call, [author])]),
+          read: (call, post) => cache.warm(call, post),
           random,
           events: {
             listPending: () => metrics.listPending(),
@@ -149,18 +184,15 @@ export function assemble(parts: {
           database.transaction(call.signal, (transaction) => work(graphVerbs(call, transaction))),
       }),
       home: createHomeTimeline({
-        clock,
+        ...readingWith(true),
         tokens,
-        hydrate,
-        events,
-        openCandidates: cache.openCandidates,
+        openSource: cache.openSource,
+        ...(degradation && { outage: degradation.outage }),
       }),
-      posts: createReadPosts({ clock, loadPosts: cache.loadPosts, hydrate, events }),
+      posts: createReadPosts(reading),
       authorPosts: createListAuthorPosts({
-        clock,
+        ...reading,
         tokens,
-        hydrate,
-        events,
         loadPosts: (call, query) => posts.loadAuthorPosts(database, call.signal, { tenant: call.tenant, ...query }),
       }),
       graph: createGraphLists({
@@ -191,6 +223,7 @@ export function assemble(parts: {
       insertImportedPosts: (call, rows, fanOut) =>
         publishing.insertImportedPosts(database, call.signal, { tenant: call.tenant, posts: rows, fanOut }),
     }),
+    stop: () => owedOwn.stop(),
   };
 }
 

@@ -1,10 +1,13 @@
 /** Owns how the cache's stores and the reading through them are put together. Belongs to the composition root, beside assembly.ts. */
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
+import { createCachedCounts, type LoadCounts } from './read/cached-counts.ts';
 import { type CachedPeople, createCachedPeople } from './read/cached-people.ts';
-import { createCachedPosts, type LoadPosts } from './read/cached-posts.ts';
-import { createCandidates, type OpenCandidates } from './read/candidates.ts';
+import { type CachedPosts, createCachedPosts } from './read/cached-posts.ts';
+import { createOpenHomeSource, type OpenHomeSource } from './read/candidates.ts';
+import { createKnownFacts, type KnownFacts } from './read/known-facts.ts';
 import { createLeaseFill, type LeaseFillEvents } from './read/lease-fill.ts';
+import { createListMemory } from './read/list-memory.ts';
 import { createReadPulledEntries } from './read/pulled-entries.ts';
 import { createReadResidentHome } from './read/resident-home.ts';
 import { type ChangeEvent, createAfterChange } from './repair/after-change.ts';
@@ -15,6 +18,7 @@ import { createForcedRebuild, createRebuild, type RebuildOutcome } from './repai
 import type { Call, Runtime } from './runtime.ts';
 import { loadAuthors } from './store/postgres/authors.ts';
 import type { Database } from './store/postgres/client.ts';
+import { loadPostCounts } from './store/postgres/counters.ts';
 import { loadUncleanedFollows, markFollowsCleaned } from './store/postgres/ended-follows.ts';
 import { loadFollowStates } from './store/postgres/graph.ts';
 import { loadRelations } from './store/postgres/graph-reads.ts';
@@ -24,8 +28,8 @@ import {
   findWrittenBy,
   loadListSnapshot,
   loadNewestPushedOf,
-  loadSnapshot,
 } from './store/postgres/home-pages.ts';
+import { loadSnapshot } from './store/postgres/home-snapshot.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
 import { loadNewestOfMany, loadPulledAuthors } from './store/postgres/pulled-authors.ts';
 import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts';
@@ -34,11 +38,11 @@ import { createAuthorFacts, createPostFacts, createPulledFacts, createRelationFa
 import { createReadHomeEntries } from './store/redis/home-entries.ts';
 import { createKeys } from './store/redis/keys.ts';
 import { type Lineage, readLineages } from './store/redis/lineage.ts';
+import { createCachedPostCounts } from './store/redis/post-counts.ts';
 import { createPulledLists, type PulledLists } from './store/redis/pulled-lists.ts';
 import { entriesMaxOf } from './store/redis/timeline-parts.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
 import type { PostId, UserId } from './timeline/ids.ts';
-import type { Post } from './timeline/post.ts';
 import type { PulledAuthor } from './timeline/pulled.ts';
 import { createForget, type Forget } from './write/forget.ts';
 
@@ -46,11 +50,18 @@ export interface CacheAssembly {
   readonly timelines: Timelines;
   readonly lists: PulledLists;
   readonly forget: Forget;
-  readonly loadPosts: LoadPosts;
+  readonly posts: CachedPosts;
   readonly people: CachedPeople;
-  readonly openCandidates: OpenCandidates;
+  readonly loadCounts: LoadCounts;
+  /** What the cache knows of facts, without Postgres. */
+  readonly known: KnownFacts;
+  readonly openSource: OpenHomeSource;
+  /** Brings a post and its author into the caches, as a reader would. */
+  readonly warm: (call: Call, post: { readonly postId: PostId; readonly author: UserId }) => Promise<void>;
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
+  /** Takes an author's entries out while the cached relation says that there is no follow; false where some may be left. */
+  readonly cleanUp: (call: Call, viewer: UserId, author: UserId) => Promise<boolean>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
   readonly loadLineages: (signal: AbortSignal) => Promise<readonly Lineage[]>;
   /** One batch of ended follows; answers whether there is probably more. */
@@ -74,7 +85,7 @@ export function openCache(
   config: Config,
   runtime: Runtime,
   metrics: Metrics,
-  options: Partial<Pick<CacheOptions, 'callsInFlightMax' | 'commandTimeoutMs'>> = {},
+  options: Partial<Pick<CacheOptions, 'callsInFlightMax' | 'commandTimeoutMs' | 'guard'>> = {},
 ): Cache {
   return createCache({
     ...config.cache,
@@ -117,8 +128,10 @@ export function assembleCache(parts: {
   readonly metrics: Metrics;
   readonly database: Database;
   readonly cache: Cache;
+  /** Whether Postgres is worth asking; background work, which waits for it, always does. */
+  readonly hasDatabase?: () => boolean;
 }): CacheAssembly {
-  const { config, runtime, metrics, database, cache } = parts;
+  const { config, runtime, metrics, database, cache, hasDatabase = () => true } = parts;
   const { clock, log, random } = runtime;
   const { cap } = config.timeline;
   const keys = createKeys(config.timeline.shards);
@@ -132,42 +145,94 @@ export function assembleCache(parts: {
   const pulledFacts = createPulledFacts(cache, keys, { ...factOptions, lifeMs: config.pulled.lifeMs });
   const relationFacts = createRelationFacts(cache, keys, factOptions);
   const fillEvents = (layer: 'post' | 'author' | 'relation'): LeaseFillEvents => ({
-    lookedUp: (result) => metrics.cacheRead(layer, result),
+    lookedUp: (result, count) => metrics.cacheRead(layer, result, count),
     filled: (outcome) => metrics.leaseFilled(outcome),
   });
 
-  const relationsNow = (call: Call, viewer: UserId, authors: readonly UserId[]) =>
-    loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors });
+  const relationsNow = (call: Call, viewer: UserId, authors: readonly UserId[]) => {
+    metrics.cacheLoaded('relation', authors.length);
+    return loadRelations(database, call.signal, { tenant: call.tenant, viewer, authors });
+  };
   const followStates = (call: Call, follower: UserId, followees: readonly UserId[]) =>
     loadFollowStates(database, call.signal, { tenant: call.tenant, follower, followees });
 
+  const profiles = createAuthorProfiles(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS });
+  const bodies = createPostBodies(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS });
+  const known = createKnownFacts({
+    posts: postFacts,
+    // Fields of a hash always take a token.
+    relations: createRelationFacts(cache, keys, { ...factOptions, tokenLifeMs: 1 }),
+    authors: authorFacts,
+  });
+  // No reader waits longer, so nothing that readers share has to live longer.
+  const limitMs = config.deadlines.readMaxMs;
+  const joined = (what: 'relation' | 'post' | 'author' | 'body' | 'profile' | 'list') => (keys: number) =>
+    metrics.singleFlightJoined(what, keys);
+  const versionEvents = (layer: 'body' | 'profile') => ({
+    heldRead: (result: 'hit' | 'miss', count: number) => metrics.cacheRead(`process_${layer}`, result, count),
+    storeRead: (result: string, count: number) => metrics.cacheRead(layer, result, count),
+    joined: joined(layer),
+    held: (bytes: number) => metrics.processHolds(`process_${layer}`, bytes),
+    notStored: () => metrics.cacheStoreFailed(layer),
+  });
   const people = createCachedPeople({
     fillRelations: createLeaseFill({ facts: relationFacts, newToken, events: fillEvents('relation') }),
     fillAuthors: createLeaseFill({ facts: authorFacts, newToken, events: fillEvents('author') }),
-    profiles: createAuthorProfiles(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
+    profiles,
     loadRelations: relationsNow,
-    loadAuthors: (call, authors) => loadAuthors(database, call.signal, { tenant: call.tenant, authors }),
+    loadAuthors(call, authors) {
+      metrics.cacheLoaded('author', authors.length);
+      return loadAuthors(database, call.signal, { tenant: call.tenant, authors });
+    },
+    bytesMax: config.process.profileBytesMax,
+    limitMs,
     events: {
-      profileRead: (result) => metrics.cacheRead('profile', result),
-      profilesNotStored: () => metrics.cacheStoreFailed('profile'),
+      relation: { joined: joined('relation') },
+      state: { joined: joined('author') },
+      profile: versionEvents('profile'),
     },
   });
-  const loadPosts = createCachedPosts({
+  const posts = createCachedPosts({
     fillMeta: createLeaseFill({ facts: postFacts, newToken, events: fillEvents('post') }),
-    bodies: createPostBodies(cache, keys, { lifeMs: IMMUTABLE_LIFE_MS }),
-    async loadRows(call, postIds) {
-      const { entries } = await loadPostsById(database, call.signal, { tenant: call.tenant, postIds });
-      return new Map(
-        entries.flatMap(({ postId, post }): (readonly [PostId, Post])[] => (post ? [[postId, post]] : [])),
-      );
+    bodies,
+    loadRows(call, postIds) {
+      metrics.cacheLoaded('post', postIds.length);
+      return loadPostsById(database, call.signal, { tenant: call.tenant, postIds });
+    },
+    bytesMax: config.process.bodyBytesMax,
+    limitMs,
+    events: { meta: { joined: joined('post') }, body: versionEvents('body') },
+  });
+  const loadCounts = createCachedCounts({
+    cached: createCachedPostCounts(cache, keys, {
+      lifeMs: config.cache.countsLifeMs,
+      random: () => random.fraction(),
+    }),
+    load(call, postIds) {
+      metrics.cacheLoaded('counts', postIds.length);
+      return loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
     },
     events: {
-      bodyRead: (result) => metrics.cacheRead('body', result),
-      bodiesNotStored: () => metrics.cacheStoreFailed('body'),
+      countsRead: (result, count) => metrics.cacheRead('counts', result, count),
+      notStored: () => metrics.cacheStoreFailed('counts'),
+    },
+  });
+  const listMemory = createListMemory({
+    lists,
+    clock,
+    random,
+    ageMaxMs: config.process.listAgeMaxMs,
+    bytesMax: config.process.listBytesMax,
+    limitMs,
+    events: {
+      heldRead: (result, count) => metrics.cacheRead('process_list', result, count),
+      listRead: (state, count) => metrics.cacheRead('list', state, count),
+      joined: joined('list'),
+      held: (bytes) => metrics.processHolds('process_list', bytes),
     },
   });
 
-  const rebuilding = { clock, newToken, ...config.rebuild };
+  const rebuilding = { clock, newToken, random, ...config.rebuild };
   const rebuild = createRebuild<{ readonly viewer: UserId }>({
     ...rebuilding,
     sets: timelines,
@@ -176,7 +241,7 @@ export function assembleCache(parts: {
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'timeline', ...event }),
       joined: () => metrics.singleFlightJoined('rebuild'),
-      failed: (error) => log.warn({ err: error }, 'a timeline could not be rebuilt; the next reader tries again'),
+      failed: (error) => log.warn({ err: error }, 'a timeline could not be rebuilt; a reader tries again in a moment'),
     },
   });
   const rebuildList = createRebuild<PulledAuthor>({
@@ -187,7 +252,7 @@ export function assembleCache(parts: {
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'list', ...event }),
       joined: () => metrics.singleFlightJoined('list_rebuild'),
-      failed: (error) => log.warn({ err: error }, 'a list could not be rebuilt; the next reader tries again'),
+      failed: (error) => log.warn({ err: error }, 'a list could not be rebuilt; a reader tries again in a moment'),
     },
   });
   const entries = createFollowEntries({
@@ -210,20 +275,44 @@ export function assembleCache(parts: {
     events: { forgotten: (outcome) => metrics.forgotten(outcome) },
   });
 
+  const listReading = {
+    lists: listMemory,
+    listsMax: config.pulled.listsMax,
+    events: { queried: (why: 'beyond' | 'not_ready') => metrics.pulledQueried(why) },
+  };
   const forceRebuild = createForcedRebuild({ sets: timelines, rebuild });
   return {
     timelines,
-    lists,
+    lists: {
+      ...lists,
+      // Readers of this process meet the post at once; those of others when their copy is over.
+      push: (signal, post) => lists.push(signal, post).finally(() => listMemory.forget(post.tenant, post)),
+    },
     forget,
-    loadPosts,
+    posts,
     people,
-    openCandidates: createCandidates({
+    loadCounts,
+    known,
+    async warm(call, { postId, author }) {
+      const [metas, states] = await Promise.all([posts.loadMetas(call, [postId]), people.loadStates(call, [author])]);
+      await Promise.all([posts.loadBodies(call, [...metas.values()]), people.loadProfiles(call, states)]);
+    },
+    openSource: createOpenHomeSource({
       readResident: createReadResidentHome({
         readEntries: createReadHomeEntries(cache, keys, { ...config.timeline, tokenLifeMs }),
         pulledFacts,
-        loadPulled: (call, viewer) => loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer }),
+        async loadPulled(call, viewer) {
+          try {
+            return await loadPulledAuthors(database, call.signal, { tenant: call.tenant, viewer });
+          } catch (error) {
+            if (call.signal.aborted || hasDatabase()) throw error;
+            return undefined;
+          }
+        },
         newToken,
-        rebuild: async (call, viewer) => forReader(await rebuild(call, { viewer }, 'absent')),
+        // One that cannot end would only keep others from rebuilding once Postgres is back.
+        rebuild: async (call, viewer) =>
+          hasDatabase() ? forReader(await rebuild(call, { viewer }, 'absent')) : 'refused',
         waitMs: config.rebuild.waitMs,
         events: {
           timelineRead: (state) => metrics.cacheRead('timeline', state),
@@ -232,16 +321,18 @@ export function assembleCache(parts: {
         },
       }),
       readPulled: createReadPulledEntries({
-        lists,
+        ...listReading,
         rebuild: async (call, list) => forReader(await rebuildList(call, list, 'absent')),
         loadNewestOfMany: (call, query) => loadNewestOfMany(database, call.signal, { tenant: call.tenant, ...query }),
-        listsMax: config.pulled.listsMax,
-        events: {
-          listRead: (state) => metrics.cacheRead('list', state),
-          queried: (why) => metrics.pulledQueried(why),
-        },
       }),
-      loadPosts,
+      withoutDatabase: {
+        hasDatabase,
+        readPulled: createReadPulledEntries({
+          ...listReading,
+          rebuild: async () => 'refused',
+          loadNewestOfMany: async () => [],
+        }),
+      },
       loadOlder: createLoadHomeOlder(database),
       loadNewer: createLoadHomeNewer(database),
       removeDead: createRemoveDead({
@@ -263,6 +354,7 @@ export function assembleCache(parts: {
       }
     },
     forceRebuild: (call, viewer) => forceRebuild(call, { viewer }),
+    cleanUp: entries.cleanUp,
     afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
     loadLineages: (signal) => readLineages(cache, signal),
     cleanEnded: createCleanEnded({
@@ -283,5 +375,5 @@ export function assembleCache(parts: {
 /** What a reader makes of a rebuild: look again, wait, or do without. */
 function forReader(outcome: RebuildOutcome): 'done' | 'busy' | 'refused' {
   if (outcome === 'busy') return 'busy';
-  return outcome === 'overloaded' || outcome === 'failed' ? 'refused' : 'done';
+  return outcome === 'rebuilt' || outcome === 'ready' || outcome === 'lost' ? 'done' : 'refused';
 }

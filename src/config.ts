@@ -42,9 +42,12 @@ const environment = z.object({
   WRITE_DEADLINE_MAX_MS: milliseconds(10, 60_000, 10_000),
   MESSAGE_BYTES_MAX: count(1_024, 64 * 1_024 * 1_024, 1_024 * 1_024),
   CALLS_IN_FLIGHT_MAX: count(1, 100_000, 2_000),
+  EVENT_LOOP_DELAY_MAX_MS: milliseconds(10, 60_000, 500),
+  DEGRADED_READS_MAX: count(1, 1_000, 4),
   DRAIN_TIMEOUT_MS: milliseconds(0, 600_000, 10_000),
   CONNECTION_AGE_MAX_MS: milliseconds(1_000, 86_400_000, 300_000),
   API_KEY_CACHE_MS: milliseconds(0, 600_000, 10_000),
+  API_KEY_OUTAGE_MS: milliseconds(0, 86_400_000, 600_000),
   FOLLOWS_MAX: count(1, 100_000, 5_000),
   REDIS_CACHE_CLUSTER: z.stringbool().default(false),
   CACHE_COMMAND_TIMEOUT_MS: milliseconds(10, 60_000, 250),
@@ -60,6 +63,11 @@ const environment = z.object({
   REBUILDS_MAX: count(1, 1_000, 8),
   PULLED_LIFE_MS: milliseconds(100, 3_600_000, 300_000),
   PULLED_LISTS_MAX: count(0, 5_000, 500),
+  COUNTS_LIFE_MS: milliseconds(100, 3_600_000, 30_000),
+  PROCESS_BODY_BYTES: count(0, 68_719_476_736, 134_217_728),
+  PROCESS_PROFILE_BYTES: count(0, 68_719_476_736, 33_554_432),
+  PROCESS_LIST_BYTES: count(0, 68_719_476_736, 33_554_432),
+  PROCESS_LIST_MS: milliseconds(0, 60_000, 1_000),
   QUEUE_PREFIX: keyPrefix.default('tributary'),
   FANOUT_FOLLOWER_PAGE: count(1, 10_000, 2_000),
   FANOUT_SMALL_CONCURRENCY: count(1, 1_000, 4),
@@ -69,6 +77,7 @@ const environment = z.object({
   FANOUT_ATTEMPTS_MAX: count(2, 1_000, 20),
   FANOUT_LEASE_MS: milliseconds(500, 600_000, 30_000),
   RELAY_EVERY_MS: milliseconds(10, 60_000, 500),
+  RECONCILE_PER_MINUTE: count(0, 100_000, 60),
   AUTHOR_PULL_UP: count(2, 1_000_000_000, 100_000),
   AUTHOR_PULL_DOWN: count(1, 1_000_000_000, 80_000),
   AUTHOR_CLASS_EVERY_MS: milliseconds(10, 600_000, 10_000),
@@ -105,10 +114,16 @@ export interface Config {
   /** Largest request, both as it arrives and inflated. */
   readonly messageBytesMax: number;
   readonly callsInFlightMax: number;
+  /** Standing delay of the event loop at which calls are refused. */
+  readonly eventLoopDelayMaxMs: number;
+  /** Reads at once while the cache is away: each takes up to three connections of Postgres' pool. */
+  readonly degradedReadsMax: number;
   readonly drainTimeoutMs: number;
   readonly connectionAgeMaxMs: number;
   /** How long a revoked API key may go on working in a process that knew it. */
   readonly apiKeyCacheMs: number;
+  /** How long a known key goes on working while Postgres is away and cannot say whether it was revoked. */
+  readonly apiKeyOutageMs: number;
   readonly followsMax: number;
   readonly cache: {
     /** Whether REDIS_CACHE_URL (several addresses, separated by commas, are taken) is a Redis Cluster. */
@@ -120,6 +135,8 @@ export interface Config {
     readonly factLifeMs: number;
     /** How long a reader that found a fact missing has the right to store what it loads: longer than a load takes. */
     readonly factLoadLeaseMs: number;
+    /** Life of cached counters: how late they may be. */
+    readonly countsLifeMs: number;
   };
   readonly timeline: {
     /** Fixed at birth: another number is a cold cache. */
@@ -139,11 +156,23 @@ export interface Config {
     /** Rebuilds of one process at once, of timelines and of lists each: they are what Postgres must be protected from. */
     readonly concurrencyMax: number;
   };
+  readonly reconcile: {
+    /** Resident timelines that a worker compares with Postgres; 0: none. */
+    readonly perMinute: number;
+  };
   readonly pulled: {
     /** Longest time for which a reader may not know that an author began to be pulled. */
     readonly lifeMs: number;
     /** Lists of pulled authors that one page reads from the cache; what is beyond comes from Postgres in one query. */
     readonly listsMax: number;
+  };
+  /** What one process holds itself: copies that spare the hottest keys. A bound of 0 bytes holds nothing. */
+  readonly process: {
+    readonly bodyBytesMax: number;
+    readonly profileBytesMax: number;
+    readonly listBytesMax: number;
+    /** Longest time for which a pulled author's new post may not be seen by readers of another process; 0 keeps no list. */
+    readonly listAgeMaxMs: number;
   };
   readonly fanout: {
     /** Before the names of all keys in the queue Redis; services that share one take different ones. */
@@ -213,9 +242,12 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
     }),
     messageBytesMax: value.MESSAGE_BYTES_MAX,
     callsInFlightMax: value.CALLS_IN_FLIGHT_MAX,
+    eventLoopDelayMaxMs: value.EVENT_LOOP_DELAY_MAX_MS,
+    degradedReadsMax: value.DEGRADED_READS_MAX,
     drainTimeoutMs: value.DRAIN_TIMEOUT_MS,
     connectionAgeMaxMs: value.CONNECTION_AGE_MAX_MS,
     apiKeyCacheMs: value.API_KEY_CACHE_MS,
+    apiKeyOutageMs: value.API_KEY_OUTAGE_MS,
     followsMax: value.FOLLOWS_MAX,
     cache: Object.freeze({
       urls: Object.freeze(value.REDIS_CACHE_URL.split(',').map((url) => url.trim())),
@@ -224,6 +256,7 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       connectTimeoutMs: value.CACHE_CONNECT_TIMEOUT_MS,
       factLifeMs: value.FACT_LIFE_MS,
       factLoadLeaseMs: value.FACT_LOAD_LEASE_MS,
+      countsLifeMs: value.COUNTS_LIFE_MS,
     }),
     timeline: Object.freeze({
       shards: value.TIMELINE_SHARDS,
@@ -236,9 +269,16 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       waitMs: value.REBUILD_WAIT_MS,
       concurrencyMax: value.REBUILDS_MAX,
     }),
+    reconcile: Object.freeze({ perMinute: value.RECONCILE_PER_MINUTE }),
     pulled: Object.freeze({
       lifeMs: value.PULLED_LIFE_MS,
       listsMax: value.PULLED_LISTS_MAX,
+    }),
+    process: Object.freeze({
+      bodyBytesMax: value.PROCESS_BODY_BYTES,
+      profileBytesMax: value.PROCESS_PROFILE_BYTES,
+      listBytesMax: value.PROCESS_LIST_BYTES,
+      listAgeMaxMs: value.PROCESS_LIST_MS,
     }),
     fanout: Object.freeze({
       queuePrefix: value.QUEUE_PREFIX,

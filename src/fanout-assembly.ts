@@ -114,7 +114,9 @@ export function assembleFanout(parts: {
     if (watched) return;
     watched = true;
     every('queue watch', NOTICE_EVERY_MS, async (signal) => {
-      await Promise.all(LANES.map((lane) => lanes[lane].watch(signal)));
+      // All lanes share one server: any of them can ask it.
+      const looked = lanes.small.queue.lookAtMemory(signal).then((memory) => metrics.queueMemory(memory));
+      await Promise.all([looked, ...LANES.map((lane) => lanes[lane].watch(signal))]);
       return false;
     });
   }

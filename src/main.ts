@@ -11,17 +11,21 @@ import { assemble } from './assembly.ts';
 import { assembleCache, openCache, openLaneCache, openSortedSets } from './cache-assembly.ts';
 import { assembleClasses } from './class-assembly.ts';
 import { type Config, configFrom, redacted } from './config.ts';
+import { createLastKnown } from './degradation/last-known.ts';
 import { createReadiness } from './degradation/readiness.ts';
+import { assembleDegradation } from './degradation-assembly.ts';
 import { assembleFanout } from './fanout-assembly.ts';
 import type { LaneStores } from './lane-assembly.ts';
 import { createMetrics, type Metrics } from './metrics/metrics.ts';
+import { assembleReconcile, RECONCILE_EVERY_MS } from './reconcile-assembly.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
+import type { ApiKey } from './rpc/api-keys.ts';
 import type { Flows } from './rpc/flows.ts';
 import { createFrontDoor } from './rpc/front-door.ts';
 import { type Runtime, systemRuntime } from './runtime.ts';
-import { createDatabase, type Database } from './store/postgres/client.ts';
+import { createDatabase, type Database, type DatabaseGuard } from './store/postgres/client.ts';
 import { foldCounterDeltas } from './store/postgres/counters.ts';
 import { migrate } from './store/postgres/migrate.ts';
 import { findApiKey } from './store/postgres/tenants.ts';
@@ -61,6 +65,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     pool: string,
     connectionsMax: number,
     statementTimeoutMs = config.database.statementTimeoutMs,
+    guard?: DatabaseGuard,
   ): Database => {
     const database = createDatabase({
       ...config.database,
@@ -68,6 +73,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       pool,
       connectionsMax,
       statementTimeoutMs,
+      ...(guard && { guard }),
       events: {
         clientFailed(name, error) {
           metrics.databaseClientError(name);
@@ -79,17 +85,35 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     metrics.databasePool(pool, () => database.load());
     return database;
   };
-  const requests = openDatabase('requests', config.database.poolRequests);
+  const degradation = assembleDegradation({
+    config,
+    runtime,
+    metrics,
+    pingCache: (signal) => cache.ping(signal),
+    pingDatabase: (signal) => requests.ping(signal),
+    databaseLoad: () => requests.load(),
+    callsInFlight: () => frontDoor.running(),
+  });
+  const { guards } = degradation;
+  const requests = openDatabase('requests', config.database.poolRequests, undefined, guards.database);
   // Calls must not wait behind callers who try keys that nobody has.
-  const keys = openDatabase('keys', KEY_CONNECTIONS);
+  const keys = openDatabase('keys', KEY_CONNECTIONS, undefined, guards.database);
   // A probe must wait behind neither requests nor fan-out: that there is much to do is no reason to be taken out of service.
   const probes = openDatabase('probes', PROBE_CONNECTIONS);
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const relayDatabase = openDatabase('relay', config.database.poolRelay);
-  const cache = openCache(config, runtime, metrics);
-  const cached = assembleCache({ config, runtime, metrics, database: requests, cache });
-  // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round.
-  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache });
+  const cache = openCache(config, runtime, metrics, { guard: guards.cache });
+  const cached = assembleCache({
+    config,
+    runtime,
+    metrics,
+    database: requests,
+    cache,
+    hasDatabase: degradation.hasDatabase,
+  });
+  // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round. It waits where requests are refused.
+  const workerCache = openCache(config, runtime, metrics);
+  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache: workerCache });
   const fanout = assembleFanout({
     config,
     runtime,
@@ -106,17 +130,35 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     relayDatabase,
     cache: cachedForWorkers,
   });
-  const assembly = assemble({ config, runtime, metrics, database: requests, cache: cached, nudge: fanout.nudge });
-  const { flows, administer, importPosts } = assembly;
+  const assembly = assemble({
+    config,
+    runtime,
+    metrics,
+    database: requests,
+    cache: cached,
+    nudge: fanout.nudge,
+    degradation,
+  });
+  const { administer, importPosts } = assembly;
+  const flows = degradation.bounded(assembly.flows);
   const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
 
+  const lastKnownKey = createLastKnown<ApiKey>({
+    hasDatabase: degradation.hasDatabase,
+    lifeMs: config.apiKeyOutageMs,
+    clock: runtime.clock,
+  });
   const frontDoor = createFrontDoor({
     config,
     runtime,
     metrics,
     flows,
     readiness,
-    findApiKey: (keyText, signal) => findApiKey(keys, signal, hashApiKey(keyText)),
+    admit: degradation.admit,
+    findApiKey(keyText, signal) {
+      const hash = hashApiKey(keyText);
+      return lastKnownKey(hash.toString('base64'), () => findApiKey(keys, signal, hash));
+    },
   });
   const background: Rounds[] = [];
   let stopping: Promise<void> | undefined;
@@ -124,11 +166,13 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     stopping ??= (async () => {
       await frontDoor.stop();
       readiness.stop();
+      degradation.stop();
+      assembly.stop();
       await Promise.all([fanout.stop(), classes.stop(), ...background.map((rounds) => rounds.stop())]);
       await Promise.all([cached.stop(), cachedForWorkers.stop()]);
       await Promise.all([
         ...[requests, keys, probes, upkeep, relayDatabase].map((database) => database.close()),
-        cache.close(),
+        ...[cache, workerCache].map((one) => one.close()),
       ]);
       log.info('stopped');
     })();
@@ -136,6 +180,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   };
 
   try {
+    degradation.start();
     await readiness.start();
     await warnAboutCache(cache, config, runtime);
     const ports = await frontDoor.start();
@@ -157,6 +202,17 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       background.push(
         startRounds({ ...rounds, name: 'clean-ended', everyMs: CLEAN_ENDED_EVERY_MS, runOnce: cleanEnded }),
       );
+      if (config.reconcile.perMinute > 0) {
+        const reconcile = assembleReconcile({
+          config,
+          runtime,
+          metrics,
+          database: upkeep,
+          cache,
+          cached: cachedForWorkers,
+        });
+        background.push(startRounds({ ...rounds, name: 'reconcile', everyMs: RECONCILE_EVERY_MS, runOnce: reconcile }));
+      }
       background.push(startRounds({ ...rounds, name: 'clean-up', everyMs: CLEAN_UP_EVERY_MS, runOnce: cleanUp }));
     }
     log.info({ config: redacted(config), ...ports }, 'serving');

@@ -2,7 +2,7 @@
  * Owns the ambient things: time, randomness, the log, the shutdown signal. Everything else gets them as arguments, so that tests own
  * time. `Call` is what a request carries down to every store: whose data, and until when.
  */
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomFillSync } from 'node:crypto';
 import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 import { TributaryError } from './errors.ts';
 import type { TenantId } from './timeline/ids.ts';
@@ -37,35 +37,33 @@ export interface Call {
 
 /** A longer one would fire at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
-/** Random bytes asked of the system at once: a few cost as much as some thousand, and every read of a page wants a token. */
-const POOL_BYTES = 4_096;
 
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => performance.now(),
 };
 
+/** Asking the system costs a microsecond or more whatever the length, and a page takes half a dozen tokens. What is longer may be a secret, and is asked for by itself. */
+const POOLED_BYTES_MAX = 16;
+const POOL_BYTES = 4_096;
+const pool = Buffer.alloc(POOL_BYTES);
+let poolAt = POOL_BYTES;
+
+/** From the system's source, in portions. Nothing is given out twice. */
+function pooledBytes(length: number): Buffer {
+  if (length > POOLED_BYTES_MAX) return randomBytes(length);
+  if (poolAt + length > POOL_BYTES) {
+    randomFillSync(pool);
+    poolAt = 0;
+  }
+  poolAt += length;
+  return Buffer.from(pool.subarray(poolAt - length, poolAt));
+}
+
 export const systemRandom: Random = {
   fraction: () => Math.random(),
-  bytes: pooledBytes(),
+  bytes: pooledBytes,
 };
-
-/** Unforeseeable bytes, each handed out once and kept nowhere. */
-function pooledBytes(): (length: number) => Buffer {
-  let pool = Buffer.alloc(0);
-  let used = 0;
-  return (length) => {
-    if (length > POOL_BYTES) return randomBytes(length);
-    if (used + length > pool.length) {
-      pool = randomBytes(POOL_BYTES);
-      used = 0;
-    }
-    const bytes = Buffer.from(pool.subarray(used, used + length));
-    pool.fill(0, used, used + length);
-    used += length;
-    return bytes;
-  };
-}
 
 /**
  * Runs `task` once after `ms` milliseconds, at most some 24.8 days (what a timer can hold); the function that is returned takes it back.
@@ -75,6 +73,11 @@ export function after(ms: number, task: () => void): () => void {
   const timer = setTimeout(task, Math.min(Math.max(ms, 0), TIMER_MAX_MS));
   timer.unref();
   return () => clearTimeout(timer);
+}
+
+/** Runs `task` once everything that has arrived by now has been begun: at the end of this turn of the event loop. */
+export function atEndOfTurn(task: () => void): void {
+  setImmediate(task);
 }
 
 /**

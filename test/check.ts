@@ -33,6 +33,7 @@ const programWaitMs = 120_000;
 const checks: readonly Check[] = [
   { name: 'generated code is up to date', run: checkGenerated },
   { name: 'types', run: () => runProgram('tsc', ['-p', 'tsconfig.json', '--pretty', 'false']) },
+  { name: 'types of k6 scripts', run: () => runProgram('tsc', ['-p', 'load/k6/tsconfig.json', '--pretty', 'false']) },
   {
     name: 'format and lint',
     run: () => runProgram('biome', ['ci', '--colors=off', '--diagnostic-level=warn', '--error-on-warnings', '.']),

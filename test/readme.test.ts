@@ -4,16 +4,14 @@
  */
 import { existsSync, globSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
-import { Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { REASONS } from '../src/errors.ts';
 import { codeOf } from '../src/rpc/errors-to-wire.ts';
 import { configVariables } from './config-variables.ts';
+import { ownMetrics } from './metrics/catalogue.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const readme = read('README.md');
-
-type Theme = (registry: Registry) => unknown;
 
 interface Link {
   readonly text: string;
@@ -82,6 +80,7 @@ describe('README', () => {
       'Configuration',
       'Measures',
       'When things fail',
+      'Load',
       'Load results',
       'Growing',
       'Decisions',
@@ -179,24 +178,8 @@ describe('API', () => {
 });
 
 describe('measures', () => {
-  /** Every theme's metrics, as they are registered. */
-  async function registered(): Promise<readonly (readonly [string, string])[]> {
-    const registry = new Registry();
-    for (const file of globSync('src/metrics/*-metrics.ts', { cwd: ROOT })) {
-      const theme = (await import(path.join(ROOT, file))) as Readonly<Record<string, unknown>>;
-      for (const [name, make] of Object.entries(theme)) if (/^[a-z]+Metrics$/.test(name)) (make as Theme)(registry);
-    }
-    return registry.getMetricsAsArray().map((metric) => {
-      const { name, labelNames } = metric as unknown as {
-        readonly name: string;
-        readonly labelNames: readonly string[];
-      };
-      return [name, labelNames.join(', ')];
-    });
-  }
-
   it('has every metric in its table, with its labels, and no other', async () => {
-    const wanted = [...(await registered())];
+    const wanted = (await ownMetrics()).map(({ name, labels }) => [name, labels.join(', ')]);
     expect(wanted.length).toBeGreaterThan(30);
     const rows = rowsOf(section('## Measures').split('### ')[0] ?? '');
     const shown = rows.map(([name, labels = '']) => [code(name), labels.replaceAll('`', '')]);
@@ -204,8 +187,46 @@ describe('measures', () => {
   });
 
   it('speaks of no metric that is not there', async () => {
-    const names = (await registered()).map(([name]) => name);
+    const names = (await ownMetrics()).map(({ name }) => name);
     for (const [, name = ''] of readme.matchAll(/\b(tributary_[a-z_]*[a-z])\b/g)) expect(names).toContain(name);
+  });
+});
+
+describe('load', () => {
+  const rows = rowsOf(section('## Load'));
+  /** Settings as the source reads them, with their defaults; one that depends on something is none here. */
+  const settings = new Map(
+    [...read('load/k6/settings.ts').matchAll(/\w+From\(\s*'(LOAD_\w+)',\s*(?:'([^']*)'|\w+|`[^`]*`)/g)].map(
+      ([, name = '', preset]) => [name, preset],
+    ),
+  );
+
+  it('has a row for every setting of the k6 scripts, with its default, and none for others', () => {
+    expect(settings.size).toBeGreaterThan(15);
+    const shown = rows.filter(([name]) => code(name).startsWith('LOAD_'));
+    expect(shown.map(([name]) => code(name)).sort()).toEqual([...settings.keys()].sort());
+    for (const [name, cell] of shown) {
+      const preset = settings.get(code(name));
+      if (preset === undefined) expect(cell, name).toMatch(/^by /);
+      else expect(cell, name).toBe(preset === '' ? 'must be set' : `\`${preset}\``);
+    }
+  });
+
+  it('has a row for every script, with its rate and duration', () => {
+    const scripts = globSync('load/k6/*.ts', { cwd: ROOT }).flatMap((file) => {
+      const [, rate, duration] = /settingsFrom\(\{ rate: (\d+), duration: '(\w+)' \}\)/.exec(read(file)) ?? [];
+      return rate === undefined ? [] : [[file, `\`${rate}\`, \`${duration}\``]];
+    });
+    expect(scripts.length).toBeGreaterThan(4);
+    const shown = rows.flatMap(([cell = '', presets = '']) => linksIn(cell).map(({ target }) => [target, presets]));
+    expect(shown.toSorted()).toEqual(scripts.toSorted());
+  });
+
+  it('names files and settings that are there', () => {
+    const text = section('## Load');
+    for (const [file] of text.matchAll(/load\/[a-z0-9]+\/[\w-]+\.\w+/g))
+      expect(existsSync(path.join(ROOT, file)), file).toBe(true);
+    for (const [name] of text.matchAll(/LOAD_[A-Z0-9_]+/g)) expect([...settings.keys()]).toContain(name);
   });
 });
 

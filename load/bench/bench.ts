@@ -87,6 +87,8 @@ export function benchEnvironment(
     TRIBUTARY_HTTP_PORT: '0',
     PAGE_TOKEN_KEYS: randomBytes(32).toString('base64'),
     LOG_LEVEL: 'warn',
+    // Timelines are filled with entries of posts that there are not.
+    RECONCILE_PER_MINUTE: '0',
     ...settings,
   };
 }

@@ -26,6 +26,9 @@ interface Entry {
   load(): Promise<{ readonly bench: Bench }>;
 }
 
+/** Of five contenders. */
+const READ_ROUNDS = 7;
+
 const BENCHES: Readonly<Record<string, Entry>> = {
   publish: {
     summary: 'the publish flow with ten publishers, beside its bare statement on ten connections (at least 0.6 of it)',
@@ -41,11 +44,23 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'deliveries of the fan-out worker, beside the bare script and three usual ways to do it; with CPU and memory; size: timelines',
     load: () => import('./fanout.ts'),
   },
+  rebuild: {
+    summary:
+      'the snapshot of a rebuild, busy and silent follow lists of 200, 1,000 and 5,000, beside the fastest of three single ways (at most 1.3 times it); size: posts',
+    rounds: 30,
+    load: () => import('./rebuild.ts'),
+  },
   isolation: {
     summary:
       "a small author's post-to-timeline p99 during back-to-back fan-outs to 200,000, beside idle; size: posts of each phase",
     rounds: ROUNDS_MIN,
     load: () => import('./isolation.ts'),
+  },
+  read: {
+    summary:
+      'warm pages of 20 by gRPC and Connect, beside a bare echo (at least 0.6 of it), SQL alone (at least 5 times it) and pages by messages; p99 during fan-outs; size: resident viewers',
+    rounds: READ_ROUNDS,
+    load: () => import('./read.ts'),
   },
   million: {
     summary:
@@ -72,6 +87,12 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'seconds until p99 and errors are back after a flush and a restart of Postgres under load (at most 10), and posts per second that the queue bears; takes no rounds; size: reads per second',
     load: () => import('./recovery.ts'),
   },
+  stampede: {
+    summary:
+      'readers of two instances at once at the moment a large author posts: loads of the post from Postgres (at most 2) and reads of Redis; size: readers',
+    rounds: ROUNDS_MIN,
+    load: () => import('./stampede.ts'),
+  },
 };
 
 /** More and shorter ones: what disturbs the machine for some seconds then spoils few of them. */
@@ -90,7 +111,7 @@ function usage(): string {
     ...Object.entries(BENCHES).map(([name, entry]) => `  ${name.padEnd(width)}  ${entry.summary}`),
     '',
     `  --json       one line of JSON on stdout, the rest on stderr`,
-    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; isolation ${ROUNDS_MIN})`,
+    `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; rebuild 30, isolation and stampede ${ROUNDS_MIN}, read ${READ_ROUNDS})`,
     `  --seconds n  length of a round (${ROUND_SECONDS_DEFAULT})`,
     '  --size n     for a smaller run, to try it out, or a larger one',
     '  --save dir   keeps the whole result there, as JSON',

@@ -14,6 +14,8 @@ export interface BenchResult {
   readonly ours: Measured;
   /** By the name each has in JSON. */
   readonly against: Readonly<Record<string, Measured>>;
+  /** What ours measured beside each of `against`, by its name, where they were not measured under the same conditions. */
+  readonly oursBeside?: Readonly<Record<string, Measured>>;
   /** Least ratio to each of `against` that is asked of ours, or to each by its name; absent where nothing is. */
   readonly ratioMin?: number | Readonly<Record<string, number>>;
   /** The same for what should be small: most that ours may be, and highest ratio to each of `against`, or to each by its name. */
@@ -60,7 +62,7 @@ export function tableOf(result: BenchResult): readonly string[] {
   const rows = [
     ['', `median ${result.unit}`, 'lowest', 'highest', 'ours / this'],
     rowOf(result.ours, ''),
-    ...Object.values(result.against).map((other) => rowOf(other, ratio(result.ours, other).toFixed(2))),
+    ...Object.entries(result.against).map(([name, other]) => rowOf(other, ratio(result, name).toFixed(2))),
   ];
   const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
   return rows.map((row) =>
@@ -79,7 +81,7 @@ export function figureLines({ figures = {} }: BenchResult): readonly string[] {
 export function jsonOf(result: BenchResult): string {
   const against = Object.entries(result.against).map(([what, other]) => [
     what,
-    { value: rounded(other.median), ratio: rounded(ratio(result.ours, other)) },
+    { value: rounded(other.median), ratio: rounded(ratio(result, what)) },
   ]);
   return JSON.stringify({
     name: result.name,
@@ -103,7 +105,7 @@ export function shortfalls(result: BenchResult): readonly string[] {
     found.push(`${formatFigure(ours.median)} ${result.unit}, at most ${oursMax} is asked`);
   }
   for (const [name, other] of Object.entries(result.against)) {
-    const part = ratio(ours, other);
+    const part = ratio(result, name);
     const least = typeof ratioMin === 'number' ? ratioMin : (ratioMin[name] ?? 0);
     if (part < least) found.push(`${part.toFixed(2)} of ${other.name}, at least ${least} is asked`);
     const most = typeof ratioMax === 'number' ? ratioMax : (ratioMax[name] ?? Number.POSITIVE_INFINITY);
@@ -118,8 +120,8 @@ export function shortfalls(result: BenchResult): readonly string[] {
   return found;
 }
 
-function ratio(ours: Measured, other: Measured): number {
-  return ours.median / other.median;
+function ratio({ ours, oursBeside, against }: BenchResult, name: string): number {
+  return (oursBeside?.[name] ?? ours).median / (against[name]?.median ?? Number.NaN);
 }
 
 function rowOf(measured: Measured, ratioText: string): readonly string[] {

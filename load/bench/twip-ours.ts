@@ -4,13 +4,16 @@
  *
  * Invariant: a post counts when its job has ended as its class says it should.
  */
+import { fromBinary } from '@bufbuild/protobuf';
 import type pg from 'pg';
 import { assemble } from '../../src/assembly.ts';
 import { assembleCache, openCache, openLaneCache, openSortedSets } from '../../src/cache-assembly.ts';
 import type { Config } from '../../src/config.ts';
+import { PostSchema } from '../../src/gen/tributary/v1/post_pb.ts';
 import { assembleDeliver } from '../../src/lane-assembly.ts';
 import { createMetrics } from '../../src/metrics/metrics.ts';
-import type { OpenCandidates } from '../../src/read/candidates.ts';
+import type { CachedPosts } from '../../src/read/cached-posts.ts';
+import type { OpenHomeSource } from '../../src/read/candidates.ts';
 import type { Flows } from '../../src/rpc/flows.ts';
 import { type Call, type Runtime, systemRuntime } from '../../src/runtime.ts';
 import { createDatabase, type Database } from '../../src/store/postgres/client.ts';
@@ -19,6 +22,7 @@ import type { Timelines } from '../../src/store/redis/timelines.ts';
 import { POST_ID_MAX, type PostId, type TenantId, type UserId } from '../../src/timeline/ids.ts';
 import { LANES, type Lane } from '../../src/timeline/lanes.ts';
 import { LIMITS } from '../../src/timeline/limits.ts';
+import type { Post } from '../../src/timeline/post.ts';
 import { createBlame } from '../../src/write/fanout-blame.ts';
 import type { Deliver } from '../../src/write/fanout-deliver.ts';
 import type { TwipContender } from './twip-contender.ts';
@@ -26,7 +30,8 @@ import { followeesOf, type TwipGraph } from './twip-graph.ts';
 
 export interface OursParts {
   readonly flows: Flows;
-  readonly openCandidates: OpenCandidates;
+  readonly openSource: OpenHomeSource;
+  readonly posts: CachedPosts;
   readonly timelines: Timelines;
   readonly lists: PulledLists;
   /** As the first check of a viewer without a timeline does it, and fails where it did not. */
@@ -107,7 +112,8 @@ export async function openOurs(config: Config, signal: AbortSignal): Promise<Our
   await Promise.all([cache.ready(signal), laneCache.ready(signal)]);
   return {
     flows,
-    openCandidates: cached.openCandidates,
+    openSource: cached.openSource,
+    posts: cached.posts,
     timelines: sets.timelines,
     lists: sets.lists,
     database,
@@ -212,28 +218,42 @@ export function oursContender(name: string, ours: OursParts, tenant: TenantId, s
     ...writing(ours, call),
     async check({ user, since }) {
       const viewer = userIdOf(user);
-      const candidates = ours.openCandidates(call, viewer);
+      const source = ours.openSource(call, viewer);
       const seen = since === 0 ? undefined : newest.get(user);
       const texts: string[] = [];
       let position: number = seen ?? POST_ID_MAX;
       let latest = seen ?? 0;
       for (let pages = 0; pages < PAGES_MAX; pages += 1) {
-        const { entries } = await candidates[seen === undefined ? 'older' : 'newer'](position, LIMITS.pageSizeMax);
-        for (const { postId, post } of entries) {
-          if (!post) throw new Error(`post ${postId} is not there`);
-          if (postId > latest) latest = postId;
-          texts.push(post.body.text);
-        }
-        const last = entries.at(-1)?.postId;
-        if (entries.length < LIMITS.pageSizeMax || last === undefined) break;
+        const { ids } = await source[seen === undefined ? 'older' : 'newer'](position, LIMITS.pageSizeMax, nobody);
+        for (const postId of ids) if (postId > latest) latest = postId;
+        texts.push(...(await textsOf(ours, call, ids)));
+        const last = ids.at(-1);
+        if (ids.length < LIMITS.pageSizeMax || last === undefined) break;
         position = seen === undefined ? last - 1 : last;
       }
-      if (candidates.partial()) partials += 1;
+      if (source.partial() || source.stale()) partials += 1;
       if (latest > 0) newest.set(user, latest as PostId);
       else newest.delete(user);
       return texts;
     },
   };
+}
+
+const nobody = (): void => undefined;
+
+async function textsOf(ours: OursParts, call: Call, ids: readonly PostId[]): Promise<readonly string[]> {
+  if (ids.length === 0) return [];
+  const metas = await ours.posts.loadMetas(call, ids);
+  const posts = await ours.posts.loadBodies(call, [...metas.values()]);
+  return ids.map((postId) => {
+    const post = posts.get(postId);
+    if (!post) throw new Error(`post ${postId} is not there`);
+    return textIn(post);
+  });
+}
+
+function textIn({ body }: Post): string {
+  return fromBinary(PostSchema, body).text;
 }
 
 /** The same with whole pages, as a caller of the service gets them: judged, with profiles and counts, and looking back for entries that arrive late. */
@@ -254,7 +274,7 @@ export function wholePages(ours: OursParts, tenant: TenantId, signal: AbortSigna
         const page = await ours.flows.home.page(call, { viewer, pageSize: LIMITS.pageSizeMax, pageToken });
         if (page.completeness !== 'complete') partials += 1;
         if (pages === 0 || isNewer) heads.set(user, page.headToken);
-        for (const { post } of page.views) texts.push(post.body.text);
+        for (const { post } of page.views) texts.push(textIn(post));
         pageToken = page.nextPageToken;
         if (pageToken === '') break;
       }

@@ -1,18 +1,33 @@
 /** Owns the measures of the cache: what reads found, what fills were worth, how timelines were rebuilt and kept true. */
-import { Counter, Histogram, type Registry } from 'prom-client';
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { CALL_SECONDS } from './buckets.ts';
 
-/** What is cached: home timelines, lists of pulled authors, who of a viewer's follows is pulled, facts of posts, authors and relations, bodies of posts, profiles of authors. */
-export type CacheLayer = 'timeline' | 'list' | 'pulled' | 'post' | 'author' | 'relation' | 'body' | 'profile';
+/** What the process holds itself. */
+export type ProcessLayer = 'process_body' | 'process_profile' | 'process_list';
+
+/** What is cached: home timelines, lists of pulled authors, who of a viewer's follows is pulled, facts of posts, authors and relations, bodies of posts, profiles of authors, counters. */
+export type CacheLayer =
+  | 'timeline'
+  | 'list'
+  | 'pulled'
+  | 'post'
+  | 'author'
+  | 'relation'
+  | 'body'
+  | 'profile'
+  | 'counts'
+  | ProcessLayer;
 
 /** Bounds around none, an ordinary viewer, the bound of lists, and all that a viewer may follow. */
 const PULLED_AUTHORS = [0, 10, 100, 500, 5_000];
 
 export interface CacheMetrics {
-  /** `result`: hit, miss, loading (somebody else fills it), corrupt, error; for timelines and lists ready, absent, building, error. */
-  cacheRead(layer: CacheLayer, result: string): void;
+  /** `result`: hit, miss, loading (somebody else fills it), corrupt, error; for timelines and lists ready, absent, building, error; for lists of the process also short (it did not reach far enough). */
+  cacheRead(layer: CacheLayer, result: string, keys?: number): void;
   /** `won`: stored. `voided`: a change took the right to store away. `failed`: Redis did not answer. */
   leaseFilled(outcome: 'won' | 'voided' | 'failed'): void;
+  /** So many keys of a layer were loaded from Postgres; meta and bodies of posts are one row. */
+  cacheLoaded(layer: 'post' | 'author' | 'relation' | 'counts', keys: number): void;
   /** What was loaded could not be stored; the next reader stores it. */
   cacheStoreFailed(layer: CacheLayer): void;
   /** A full head of a timeline was cut into parts, or could not be. */
@@ -30,8 +45,13 @@ export interface CacheMetrics {
   pulledAuthors(count: number): void;
   /** Posts of pulled authors were read from Postgres, for authors beyond the bound of lists (`beyond`) or for lists that were not there (`not_ready`). */
   pulledQueried(why: 'beyond' | 'not_ready'): void;
-  /** A caller waited for work that another had begun. */
-  singleFlightJoined(what: 'rebuild' | 'list_rebuild'): void;
+  /** A caller waited for work that another had begun; `post`, `author`, `relation`: for facts that others ask for in the same turn. */
+  singleFlightJoined(
+    what: 'rebuild' | 'list_rebuild' | 'post' | 'author' | 'relation' | 'body' | 'profile' | 'list',
+    keys?: number,
+  ): void;
+  /** What a process cache takes now. */
+  processHolds(layer: ProcessLayer, bytes: number): void;
   /** What a change of a follow did to a timeline. `entries`: brought in by a backfill, taken out by a clean-up. */
   followEntriesChanged(work: {
     readonly work: 'backfill' | 'clean_up' | 'drop';
@@ -58,6 +78,11 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
   const fills = counter('tributary_lease_fills_total', 'Facts loaded for the cache, by whether they could be stored.', [
     'outcome',
   ]);
+  const loads = counter(
+    'tributary_cache_loads_total',
+    'Keys loaded from Postgres because the cache lacked them, by layer.',
+    ['layer'],
+  );
   const unstored = counter(
     'tributary_cache_store_failures_total',
     'Immutable values that could not be stored, by layer.',
@@ -95,6 +120,12 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
   const joins = counter('tributary_single_flight_joins_total', 'Callers who waited for work that another had begun.', [
     'what',
   ]);
+  const bytesHeld = new Gauge({
+    name: 'tributary_process_cache_bytes',
+    help: 'Bytes that the process holds of what is cached, estimated, by layer.',
+    labelNames: ['layer'],
+    registers,
+  });
   const followWork = new Histogram({
     name: 'tributary_follow_entries_seconds',
     help: 'Time of bringing entries in after a follow or taking them out after its end, by work (backfill, clean_up, drop) and outcome.',
@@ -109,8 +140,9 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
     'what',
   ]);
   return {
-    cacheRead: (layer, result) => reads.inc({ layer, result }),
+    cacheRead: (layer, result, keys = 1) => reads.inc({ layer, result }, keys),
     leaseFilled: (outcome) => fills.inc({ outcome }),
+    cacheLoaded: (layer, keys) => loads.inc({ layer }, keys),
     cacheStoreFailed: (layer) => unstored.inc({ layer }),
     timelineCut: (outcome) => cuts.inc({ outcome }),
     forgotten: (outcome) => forgotten.inc({ outcome }),
@@ -118,7 +150,8 @@ export function cacheMetrics(registry: Registry): CacheMetrics {
     rebuilt: ({ what, reason, outcome, seconds }) => rebuilds.observe({ what, reason, outcome }, seconds),
     pulledAuthors: (count) => pulled.observe(count),
     pulledQueried: (why) => queried.inc({ why }),
-    singleFlightJoined: (what) => joins.inc({ what }),
+    singleFlightJoined: (what, keys = 1) => joins.inc({ what }, keys),
+    processHolds: (layer, bytes) => bytesHeld.set({ layer }, bytes),
     followEntriesChanged({ work, outcome, entries, seconds }) {
       followWork.observe({ work, outcome }, seconds);
       if (work === 'backfill') backfilled.inc(entries);

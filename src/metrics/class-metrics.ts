@@ -27,6 +27,8 @@ export function classMetrics(registry: Registry): ClassMetrics {
     labelNames: ['from', 'to', 'cause'],
     registers,
   });
+  // Zero from the start: a series that begins with its first change shows no rise.
+  changes.inc({ from: 'push', to: 'both', cause: 'slow_fanout' }, 0);
   const authors = new Gauge({
     name: 'tributary_authors_by_class',
     help: 'Authors whose posts are pulled (pull), or pushed and pulled (both), as the relay last saw them.',

@@ -8,7 +8,12 @@ export interface PoolLoad {
 }
 
 /** Why no ID was minted: the clock stands behind the last ID, ahead of the lease, or there is no lease. */
-export type MintRefusal = 'clock_behind' | 'clock_ahead' | 'no_lease';
+export const MINT_REFUSALS = ['clock_behind', 'clock_ahead', 'no_lease'] as const;
+export type MintRefusal = (typeof MINT_REFUSALS)[number];
+
+/** Why a lease was neither taken nor renewed: Postgres did not do it in time, or all generators are held. */
+export const LEASE_FAILURES = ['no_answer', 'none_free'] as const;
+export type LeaseFailure = (typeof LEASE_FAILURES)[number];
 
 export interface DatabaseMetrics {
   /** A connection was lost, or could not be used again. */
@@ -19,6 +24,8 @@ export interface DatabaseMetrics {
   databasePool(pool: string, read: () => PoolLoad): void;
   /** A generator's lease ended before it was renewed. */
   idLeaseLost(): void;
+  /** A lease could not be had; while the one that is held lasts, posts are published all the same. */
+  idLeaseFailed(why: LeaseFailure): void;
   idMintRefused(reason: MintRefusal): void;
 }
 
@@ -64,12 +71,21 @@ export function databaseMetrics(registry: Registry): DatabaseMetrics {
     help: 'Leases of a generator of post IDs that ended before they were renewed.',
     registers,
   });
+  const leasesFailed = new Counter({
+    name: 'tributary_id_lease_failures_total',
+    help: 'Attempts to take or to renew the lease of a generator of post IDs that failed, by why (no_answer: Postgres did not do it in time; none_free: all are held).',
+    labelNames: ['why'],
+    registers,
+  });
   const mintsRefused = new Counter({
     name: 'tributary_id_mints_refused_total',
     help: 'Post IDs not minted because that would not have been safe, by reason.',
     labelNames: ['reason'],
     registers,
   });
+  // Zero from the start: a series that begins with its first event shows no rise.
+  for (const why of LEASE_FAILURES) leasesFailed.inc({ why }, 0);
+  for (const reason of MINT_REFUSALS) mintsRefused.inc({ reason }, 0);
   return {
     databaseClientError: (pool) => errors.inc({ pool }),
     databaseCancelled: (pool) => cancelled.inc({ pool }),
@@ -77,6 +93,7 @@ export function databaseMetrics(registry: Registry): DatabaseMetrics {
       loads.set(pool, read);
     },
     idLeaseLost: () => leasesLost.inc(),
+    idLeaseFailed: (why) => leasesFailed.inc({ why }),
     idMintRefused: (reason) => mintsRefused.inc({ reason }),
   };
 }

@@ -4,6 +4,7 @@
  */
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { LANES, type Lane } from '../timeline/lanes.ts';
+import { FRESHNESS_SECONDS } from './buckets.ts';
 
 /** How a run of a fan-out job ended; the first four finish the job. */
 export type FanoutOutcome =
@@ -48,6 +49,8 @@ export interface FanoutMetrics {
   }): void;
   /** How long hints of a lane have waited beside free hands of this process. */
   workerDeaf(lane: Lane, seconds: number): void;
+  /** What counts of the queue Redis' memory, and what it may take; 0 where it has no bound. */
+  queueMemory(memory: { readonly usedBytes: number; readonly limitBytes: number }): void;
   queueFault(fault: QueueFault): void;
   /** `seconds`: from the change that it tells of. */
   outboxHandled(event: { readonly kind: string; readonly outcome: 'done' | 'failed'; readonly seconds: number }): void;
@@ -55,16 +58,15 @@ export interface FanoutMetrics {
   ownTimelinePending(): void;
 }
 
-export type QueueFault =
-  | 'connection'
-  | 'hint_failed'
-  | 'hint_unreadable'
-  | 'worker_replaced'
-  | 'eviction_possible'
-  | 'memory_full';
-
-/** From a push at once to far beyond the objective of 30 s; close round it, so that a p99 just below tells from one just above. */
-const FRESHNESS_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 120, 300];
+export const QUEUE_FAULTS = [
+  'connection',
+  'hint_failed',
+  'hint_unreadable',
+  'worker_replaced',
+  'eviction_possible',
+  'memory_full',
+] as const;
+export type QueueFault = (typeof QUEUE_FAULTS)[number];
 
 export function fanoutMetrics(registry: Registry): FanoutMetrics {
   const registers = [registry];
@@ -109,6 +111,8 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     ['by', 'result'],
   );
   const faults = counter('tributary_queue_faults_total', 'Faults of the queue, by kind.', ['fault']);
+  // Zero from the start: a series that begins with its first fault shows no rise.
+  for (const fault of QUEUE_FAULTS) faults.inc({ fault }, 0);
   const events = counter('tributary_outbox_events_total', 'Outbox events handled, by kind and outcome.', [
     'kind',
     'outcome',
@@ -157,6 +161,16 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
     'How long hints have waited beside free hands of this process, by lane; a worker that leaves them for 10 s is replaced.',
     ['lane'],
   );
+  const memoryUsed = gauge(
+    'tributary_queue_memory_used_bytes',
+    'Memory of the queue Redis that counts against its bound.',
+    [],
+  );
+  const memoryLimit = gauge(
+    'tributary_queue_memory_limit_bytes',
+    'Bound of the memory of the queue Redis (maxmemory); 0 where it has none.',
+    [],
+  );
   const lag = new Gauge({
     name: 'tributary_relay_lag_seconds',
     help: 'Age of the oldest outbox event that is not handled, as the relay last saw it.',
@@ -199,6 +213,10 @@ export function fanoutMetrics(registry: Registry): FanoutMetrics {
       oldestWaiting.set({ lane }, oldestWaitingSeconds);
     },
     workerDeaf: (lane, seconds) => deaf.set({ lane }, seconds),
+    queueMemory({ usedBytes, limitBytes }) {
+      memoryUsed.set(usedBytes);
+      memoryLimit.set(limitBytes);
+    },
     queueFault: (fault) => faults.inc({ fault }),
     outboxHandled({ kind, outcome, seconds }) {
       events.inc({ kind, outcome });

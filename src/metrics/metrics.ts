@@ -6,7 +6,9 @@ import { collectDefaultMetrics, Registry } from 'prom-client';
 import { type CacheMetrics, cacheMetrics } from './cache-metrics.ts';
 import { type ClassMetrics, classMetrics } from './class-metrics.ts';
 import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
+import { type DegradationMetrics, degradationMetrics } from './degradation-metrics.ts';
 import { type FanoutMetrics, fanoutMetrics } from './fanout-metrics.ts';
+import { type ReconcileMetrics, reconcileMetrics } from './reconcile-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
 import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
 
@@ -19,15 +21,22 @@ export interface Metrics
     DatabaseMetrics,
     CacheMetrics,
     FanoutMetrics,
-    ClassMetrics {
+    ClassMetrics,
+    ReconcileMetrics,
+    DegradationMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
+const PROCESS_PREFIX = 'tributary_';
+/** Gauges of prom-client that bear the name of a counter, which promtool does not accept; the same by type stay, and can be summed. */
+const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
+
 export function createMetrics(): Metrics {
   const registry = new Registry();
   // CPU, memory, garbage collection and event-loop delay of the process, under the names that prom-client gives them.
-  collectDefaultMetrics({ register: registry, prefix: 'tributary_' });
+  collectDefaultMetrics({ register: registry, prefix: PROCESS_PREFIX });
+  for (const name of MISNAMED) registry.removeSingleMetric(`${PROCESS_PREFIX}${name}`);
   return {
     ...rpcMetrics(registry),
     ...timelineMetrics(registry),
@@ -35,6 +44,8 @@ export function createMetrics(): Metrics {
     ...cacheMetrics(registry),
     ...fanoutMetrics(registry),
     ...classMetrics(registry),
+    ...reconcileMetrics(registry),
+    ...degradationMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
 }

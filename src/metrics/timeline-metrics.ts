@@ -2,7 +2,7 @@
 import { Counter, Histogram, type Registry } from 'prom-client';
 import type { Outcome } from '../errors.ts';
 import type { HiddenReason } from '../timeline/visibility.ts';
-import { CALL_SECONDS } from './buckets.ts';
+import { CALL_SECONDS, READ_SECONDS } from './buckets.ts';
 
 /** Where a reader met a post: home walking to older or to newer entries, its head, an author page, a single post, a batch. */
 export type Surface = 'home' | 'home_newer' | 'head' | 'author' | 'single' | 'batch';
@@ -14,7 +14,14 @@ export type PageCompleteness = 'complete' | 'reduced' | 'stale' | 'partial' | 'u
 
 export interface TimelineMetrics {
   publishFinished(seconds: number, outcome: Outcome): void;
-  readFinished(read: { readonly surface: Surface; readonly seconds: number; readonly outcome: Outcome }): void;
+  /** `redisBatches`, `postgresBatches`: what the read asked of them, one after the other. */
+  readFinished(read: {
+    readonly surface: Surface;
+    readonly seconds: number;
+    readonly outcome: Outcome;
+    readonly redisBatches: number;
+    readonly postgresBatches: number;
+  }): void;
   /** An entry was left out by the visibility function. */
   entryFiltered(entry: { readonly surface: Surface; readonly reason: HiddenReason }): void;
   /** An entry named a post that is not there. */
@@ -24,11 +31,17 @@ export interface TimelineMetrics {
     readonly surface: Surface;
     readonly completeness: PageCompleteness;
     readonly rounds: number;
+    /** Shown on it. */
+    readonly entries: number;
     readonly short: boolean;
     readonly empty: boolean;
   }): void;
   tokenRejected(reason: TokenRejection): void;
 }
+
+/** Four batches of Redis and two of Postgres are a round, and three rounds the most; what is beyond is worth looking at. */
+const REDIS_BATCHES = [0, 1, 2, 3, 4, 8, 12];
+const POSTGRES_BATCHES = [0, 1, 2, 4, 6];
 
 export function timelineMetrics(registry: Registry): TimelineMetrics {
   const registers = [registry];
@@ -43,7 +56,21 @@ export function timelineMetrics(registry: Registry): TimelineMetrics {
     name: 'tributary_read_seconds',
     help: 'Time of a read flow, by surface.',
     labelNames: ['surface', 'outcome'],
-    buckets: CALL_SECONDS,
+    buckets: READ_SECONDS,
+    registers,
+  });
+  const redisBatches = new Histogram({
+    name: 'tributary_read_redis_batches',
+    help: 'Batches that a read sent to Redis one after the other, by surface; commands that go out together are one.',
+    labelNames: ['surface'],
+    buckets: REDIS_BATCHES,
+    registers,
+  });
+  const postgresBatches = new Histogram({
+    name: 'tributary_read_postgres_batches',
+    help: 'Batches of statements that a read sent to Postgres one after the other, by surface; rebuilds are not among them.',
+    labelNames: ['surface'],
+    buckets: POSTGRES_BATCHES,
     registers,
   });
   const filtered = new Counter({
@@ -62,6 +89,12 @@ export function timelineMetrics(registry: Registry): TimelineMetrics {
     name: 'tributary_pages_total',
     help: 'Pages served, by surface and completeness.',
     labelNames: ['surface', 'completeness'],
+    registers,
+  });
+  const entries = new Counter({
+    name: 'tributary_page_entries_total',
+    help: 'Entries shown on pages, by surface.',
+    labelNames: ['surface'],
     registers,
   });
   const rounds = new Histogram({
@@ -91,12 +124,17 @@ export function timelineMetrics(registry: Registry): TimelineMetrics {
   });
   return {
     publishFinished: (seconds, outcome) => publishSeconds.observe({ outcome }, seconds),
-    readFinished: ({ surface, seconds, outcome }) => readSeconds.observe({ surface, outcome }, seconds),
+    readFinished({ surface, seconds, outcome, ...batches }) {
+      readSeconds.observe({ surface, outcome }, seconds);
+      redisBatches.observe({ surface }, batches.redisBatches);
+      postgresBatches.observe({ surface }, batches.postgresBatches);
+    },
     entryFiltered: ({ surface, reason }) => filtered.inc({ surface, reason }),
     missingEntry: (surface) => missing.inc({ surface }),
     pageServed(page) {
       const { surface, completeness } = page;
       pages.inc({ surface, completeness });
+      entries.inc({ surface }, page.entries);
       rounds.observe({ surface }, page.rounds);
       if (page.short) short.inc({ surface });
       if (page.empty) empty.inc({ surface });

@@ -19,6 +19,8 @@ export interface FanoutQueue {
   countWaiting(signal: AbortSignal): Promise<number>;
   /** What waits and what is being worked on. Rejects where Redis does not answer. */
   look(signal: AbortSignal): Promise<QueueDepth>;
+  /** What the server's memory holds and may hold. Rejects where Redis does not answer. */
+  lookAtMemory(signal: AbortSignal): Promise<QueueMemory>;
   /** Throws away what waits: the rows are hinted again. Never rejects. */
   dropWaiting(): Promise<void>;
   close(): Promise<void>;
@@ -29,6 +31,13 @@ export interface QueueDepth {
   readonly active: number;
   /** When the hint that is next was added, by the clock of whoever added it; absent where none waits. */
   readonly oldestAddedMs?: number;
+}
+
+export interface QueueMemory {
+  /** What counts against the bound: buffers of replicas and of the append-only file do not. */
+  readonly usedBytes: number;
+  /** 0 where the server has no bound. */
+  readonly limitBytes: number;
 }
 
 export interface FanoutQueueOptions {
@@ -116,6 +125,13 @@ export function createFanoutQueue(options: FanoutQueueOptions): FanoutQueue {
       );
       const depth = { waiting: counts['waiting'] ?? 0, active: counts['active'] ?? 0 };
       return { ...depth, ...(oldest && { oldestAddedMs: oldest.timestamp }) };
+    },
+
+    async lookAtMemory(signal) {
+      const info = await untilAborted(client.info('memory'), signal);
+      const figure = (name: string): number => Number(new RegExp(`^${name}:(\\d+)`, 'm').exec(info)?.[1] ?? 0);
+      const usedBytes = figure('used_memory') - figure('mem_not_counted_for_evict');
+      return { usedBytes: Math.max(0, usedBytes), limitBytes: figure('maxmemory') };
     },
 
     async dropWaiting() {

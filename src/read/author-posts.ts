@@ -3,11 +3,13 @@ import type { Call, Clock } from '../runtime.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import { POST_ID_MAX, type PostId, type UserId } from '../timeline/ids.ts';
 import { hiddenReason } from '../timeline/visibility.ts';
+import { onPostgres, type ReadCall } from './batches.ts';
 import { fillPage } from './fill-page.ts';
-import type { Hydrate } from './hydrate.ts';
 import { measureRead, type ReadEvents } from './measure.ts';
 import type { PostPage } from './page.ts';
+import { candidatesOf, type OpenPageFacts } from './page-facts.ts';
 import type { PageTokens, TokenOwner } from './page-token.ts';
+import type { OpenPresenter } from './present.ts';
 
 /** Throws INVALID_PAGE_TOKEN before any store is touched. */
 export type ListAuthorPosts = (
@@ -19,10 +21,11 @@ export interface AuthorPostsParts {
   readonly clock: Clock;
   readonly tokens: PageTokens;
   readonly loadPosts: (
-    call: Call,
+    call: ReadCall,
     query: { readonly author: UserId; readonly position: number; readonly limit: number },
   ) => Promise<LoadedPosts>;
-  readonly hydrate: Hydrate;
+  readonly openFacts: OpenPageFacts;
+  readonly openPresenter: OpenPresenter;
   readonly events: ReadEvents;
 }
 
@@ -33,19 +36,20 @@ export function createListAuthorPosts(parts: AuthorPostsParts): ListAuthorPosts 
   return async function listAuthorPosts(call, { viewer, author, pageSize, pageToken }) {
     const owner: TokenOwner = { tenant: call.tenant, viewer, subject: author };
     const position = pageToken === '' ? POST_ID_MAX : tokens.open(owner, ['author'], pageToken).from;
-    return measureRead(parts.clock, events, 'author', async () => {
+    return measureRead(parts, call, 'author', async (read) => {
+      const facts = parts.openFacts(read, viewer);
       const filled = await fillPage(
-        call,
         {
-          viewer,
           pageSize,
           position,
           beyond: (postId) => postId - 1,
-          fetch: (from, limit) => parts.loadPosts(call, { author, position: from, limit }),
+          fetch: async (from, limit) =>
+            candidatesOf(await onPostgres(read, () => parts.loadPosts(read, { author, position: from, limit }))),
           judge: hiddenReason,
           skip: NOTHING_SHOWN,
         },
-        parts.hydrate,
+        facts,
+        parts.openPresenter(read, facts),
         {
           entryFiltered: (reason) => events.entryFiltered({ surface: 'author', reason }),
           missingEntry: () => events.missingEntry('author'),

@@ -1,31 +1,39 @@
 /**
  * Owns where the entries of a home page come from: the resident timeline merged with the posts of pulled authors above the line, Postgres at and below it. A reader for whom the timeline
- * cannot be read or made in time is served from Postgres, and the page is marked PARTIAL.
+ * cannot be read or made in time is served from Postgres, and the page is marked PARTIAL. While Postgres is away what the cache knows is served, and the page is marked STALE where it may
+ * lack something for that.
  */
-import type { Call } from '../runtime.ts';
+import { TributaryError } from '../errors.ts';
 import type { HomeQuery } from '../store/postgres/home-pages.ts';
 import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import type { PageRange } from '../store/redis/entry-sets.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import { lineOf, mergeNewer, mergeOlder, type Source } from '../timeline/merge.ts';
 import type { PulledAuthor } from '../timeline/pulled.ts';
-import type { LoadPosts } from './cached-posts.ts';
+import { onPostgres, type ReadCall } from './batches.ts';
+import { type Candidates, candidatesOf } from './page-facts.ts';
 import type { ReadPulledEntries } from './pulled-entries.ts';
 import type { ReadResidentHome } from './resident-home.ts';
 
+type Early = (postIds: readonly PostId[]) => void;
+
 /** The candidates of one request; what Redis holds may change from one fetch to the next. */
-export interface Candidates {
-  /** At most `limit` entries at or below the position, newest first; fewer mean that there are no more. */
-  older(position: number, limit: number): Promise<LoadedPosts>;
+export interface HomeSource {
+  /** At most `limit` entries at or below the position, newest first; fewer mean that there are no more. `early` is told of what the timeline gave, where lists have to be read after it. */
+  older(position: number, limit: number, early: Early): Promise<Candidates>;
   /** At most `limit` entries above the position, oldest first; fewer mean that there are no more now. */
-  newer(position: number, limit: number): Promise<LoadedPosts>;
-  /** Whether something had to be read without the timeline or the list that should have been there. */
+  newer(position: number, limit: number, early: Early): Promise<Candidates>;
+  /** Whether something had to be read without the timeline that should have been there. */
   readonly partial: () => boolean;
+  /** Whether something may lack because Postgres was away. */
+  readonly stale: () => boolean;
+  /** Whether an answer with fewer than `limit` entries was not the end, but all that could be had while Postgres was away. */
+  readonly cutShort: () => boolean;
   /** Takes entries whose posts are gone for good out of where they came from, behind the reader's back. */
   tidy(gone: readonly PostId[]): void;
 }
 
-export type OpenCandidates = (call: Call, viewer: UserId) => Candidates;
+export type OpenHomeSource = (call: ReadCall, viewer: UserId) => HomeSource;
 
 /** Entries to be taken out of a viewer's timeline, and out of lists. */
 export interface DeadEntries {
@@ -34,25 +42,34 @@ export interface DeadEntries {
   readonly lists: readonly (PulledAuthor & { readonly postIds: readonly PostId[] })[];
 }
 
-export interface CandidatesParts {
+export interface HomeSourceParts {
   readonly readResident: ReadResidentHome;
   readonly readPulled: ReadPulledEntries;
-  readonly loadPosts: LoadPosts;
   readonly loadOlder: (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
   readonly loadNewer: (signal: AbortSignal, query: HomeQuery) => Promise<LoadedPosts>;
-  readonly removeDead: (call: Call, dead: DeadEntries) => void;
+  readonly removeDead: (call: ReadCall, dead: DeadEntries) => void;
+  readonly withoutDatabase?: SourceWithoutDatabase;
   readonly events: { pulledAuthors(count: number): void };
 }
 
-export function createCandidates(parts: CandidatesParts): OpenCandidates {
-  return function openCandidates(call, viewer) {
+/** What serves while Postgres is away. */
+export interface SourceWithoutDatabase {
+  readonly hasDatabase: () => boolean;
+  /** Of the lists that are there. */
+  readonly readPulled: ReadPulledEntries;
+}
+
+export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
+  return function openHomeSource(call, viewer) {
     const { tenant, signal } = call;
     let partial = false;
+    let stale = false;
+    let cutShort = false;
     /** Lists that gave entries to this request. */
     const listOf = new Map<PostId, PulledAuthor>();
 
     /** Undefined where Postgres must serve. */
-    async function sourcesOf(range: PageRange): Promise<readonly Source[] | undefined> {
+    async function sourcesOf(range: PageRange, early: Early): Promise<readonly Source[] | undefined> {
       const resident = await parts.readResident(call, viewer, range);
       if (typeof resident === 'string') {
         partial ||= resident === 'unavailable';
@@ -60,36 +77,74 @@ export function createCandidates(parts: CandidatesParts): OpenCandidates {
       }
       const { authors } = resident.pulled;
       parts.events.pulledAuthors(authors.length);
-      const pulled = await parts.readPulled(call, authors, range);
-      partial ||= pulled.partial;
+      stale ||= resident.pulledUnknown;
+      const tellEarly = (): void => early(resident.page.ids);
+      const pulled = await orWithout(
+        () => parts.readPulled(call, authors, range, tellEarly),
+        async ({ readPulled }) => {
+          const found = await readPulled(call, authors, range, tellEarly);
+          stale ||= found.lists.length < authors.length;
+          return found;
+        },
+      );
       for (const { of, source } of pulled.lists) for (const id of source.ids) listOf.set(id, of);
       const lists = pulled.lists.map(({ source }) => source);
       return pulled.queried ? [resident.page, ...lists, pulled.queried] : [resident.page, ...lists];
     }
 
+    function cached(ids: readonly PostId[]): Candidates {
+      const authors = ids.flatMap((id) => listOf.get(id)?.author ?? []);
+      return { ids, authors: new Set(authors) };
+    }
+
+    const fromPostgres = async (load: typeof parts.loadOlder, position: number, limit: number): Promise<Candidates> =>
+      candidatesOf(await onPostgres(call, () => load(signal, { tenant, viewer, position, limit })));
+
+    /** What `usual` gives; while Postgres is away, also where that shows only now, what there is without it. */
+    async function orWithout<Result>(
+      usual: () => Promise<Result>,
+      without: (rest: SourceWithoutDatabase) => Promise<Result>,
+    ): Promise<Result> {
+      const rest = parts.withoutDatabase;
+      if (!rest) return usual();
+      if (!rest.hasDatabase()) return without(rest);
+      try {
+        return await usual();
+      } catch (error) {
+        if (signal.aborted || rest.hasDatabase() || !(error instanceof TributaryError)) throw error;
+        return without(rest);
+      }
+    }
+
     return {
       partial: () => partial,
+      stale: () => stale,
+      cutShort: () => cutShort,
 
-      async older(position, limit) {
-        const sources = await sourcesOf({ direction: 'older', position, count: limit });
-        if (!sources) return parts.loadOlder(signal, { tenant, viewer, position, limit });
+      async older(position, limit, early) {
+        const sources = await sourcesOf({ direction: 'older', position, count: limit }, early);
+        if (!sources) return fromPostgres(parts.loadOlder, position, limit);
         const line = lineOf(sources);
-        const above = mergeOlder(sources, limit);
-        if (above.length === limit || line === 0) return parts.loadPosts(call, above);
+        const above = cached(mergeOlder(sources, limit));
+        if (above.ids.length === limit || line === 0) return above;
         // Nothing between the last entry and the line is missing from the sources: go on at the line.
-        const below = { tenant, viewer, position: Math.min(position, line), limit: limit - above.length };
-        const [fromCache, fromPostgres] = await Promise.all([
-          parts.loadPosts(call, above),
-          parts.loadOlder(signal, below),
-        ]);
-        return joined(fromCache, fromPostgres);
+        if (above.ids.length > 0) early(above.ids);
+        const below = await orWithout(
+          () => fromPostgres(parts.loadOlder, Math.min(position, line), limit - above.ids.length),
+          async () => {
+            cutShort = true;
+            stale = true;
+            return NOTHING;
+          },
+        );
+        return { ...above, ...below, ids: [...above.ids, ...below.ids] };
       },
 
-      async newer(position, limit) {
-        const sources = await sourcesOf({ direction: 'newer', position, count: limit });
+      async newer(position, limit, early) {
+        const sources = await sourcesOf({ direction: 'newer', position, count: limit }, early);
         // Below the line the sources have holes that only Postgres can fill.
-        if (!sources || position < lineOf(sources)) return parts.loadNewer(signal, { tenant, viewer, position, limit });
-        return parts.loadPosts(call, mergeNewer(sources, limit));
+        if (!sources || position < lineOf(sources)) return fromPostgres(parts.loadNewer, position, limit);
+        return cached(mergeNewer(sources, limit));
       },
 
       tidy(gone) {
@@ -104,6 +159,4 @@ export function createCandidates(parts: CandidatesParts): OpenCandidates {
   };
 }
 
-function joined(first: LoadedPosts, second: LoadedPosts): LoadedPosts {
-  return { entries: [...first.entries, ...second.entries], targets: new Map([...second.targets, ...first.targets]) };
-}
+const NOTHING: Candidates = { ids: [] };

@@ -1,21 +1,23 @@
 /**
- * Owns the filling of a page: candidates are fetched beyond what the page needs, judged, and fetched again when too many were hidden, in a
- * bounded number of rounds. A page may come out short, even empty, while more follows: only `end` says that nothing does.
+ * Owns the filling of a page. A round is four stages: candidates (IDs) → their facts → the judging, which is pure → what is shown of those that are visible. Candidates are fetched beyond
+ * what the page needs, and again when too many were hidden, in a bounded number of rounds. A page may come out short, even empty, while more follows: only `end` says that nothing does.
+ *
+ * A round of a warm page asks Redis four times, one after the other, and Postgres never: the viewer's shard; meta of the candidates; relations, states and meta of targets; bodies, profiles
+ * and counters of what is shown. Where lists of pulled authors have to be read, the meta of the timeline's entries goes out with them, and the authors' facts with the meta of theirs: four
+ * again, but for a post of such a list that names a target, which costs one more. Cold facts are loaded from Postgres behind the second and the third, so twice at most.
  */
-import type { Call } from '../runtime.ts';
-import type { LoadedPosts } from '../store/postgres/post-rows.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
 import { LIMITS } from '../timeline/limits.ts';
 import type { AuthorProfile, PostMeta } from '../timeline/post.ts';
 import type { HiddenReason, VisibilityFacts } from '../timeline/visibility.ts';
-import type { Hydrate } from './hydrate.ts';
 import type { PostView } from './page.ts';
+import type { Candidates, PageFacts } from './page-facts.ts';
+import type { Presenter } from './present.ts';
 
 export interface FillRequest {
-  readonly viewer: UserId;
   readonly pageSize: number;
-  /** At most `limit` candidates beyond the position, in the page's order; fewer mean that there are no more. */
-  readonly fetch: (position: number, limit: number) => Promise<LoadedPosts>;
+  /** At most `limit` candidates beyond the position, in the page's order; fewer mean that there are no more. `early` may be told of IDs that will probably be among them. */
+  readonly fetch: (position: number, limit: number, early: (postIds: readonly PostId[]) => void) => Promise<Candidates>;
   readonly position: number;
   /** The position beyond an entry, in the direction of the page. */
   readonly beyond: (postId: PostId) => number;
@@ -31,6 +33,9 @@ export interface FillEvents {
 }
 
 export interface FilledPage {
+  /** Posts that are shown, in the page's order. */
+  readonly shown: readonly PostId[];
+  /** As `shown`; empty where nothing was to be presented. */
   readonly views: readonly PostView[];
   readonly authors: ReadonlyMap<UserId, AuthorProfile>;
   /** First and last entry examined, in the page's order; absent where there was none. */
@@ -39,6 +44,8 @@ export interface FilledPage {
   /** Whether no visible entry follows the page. */
   readonly end: boolean;
   readonly reduced: boolean;
+  /** Whether posts were left out because something about them is not known. */
+  readonly leftOut: boolean;
   readonly rounds: number;
   /** Entries examined whose posts are gone for good. */
   readonly gone: readonly PostId[];
@@ -50,78 +57,90 @@ const SPARE = 10;
 const REFILL_MIN = 200;
 const REFILL_MAX = 800;
 
+/** Without a presenter the page tells only which posts it would show. */
 export async function fillPage(
-  call: Call,
   request: FillRequest,
-  hydrate: Hydrate,
+  facts: PageFacts,
+  presenter: Presenter | undefined,
   events: FillEvents,
 ): Promise<FilledPage> {
+  const shown: PostId[] = [];
   const views: PostView[] = [];
   const authors = new Map<UserId, AuthorProfile>();
+  const gone: PostId[] = [];
   let position = request.position;
   let firstExamined: PostId | undefined;
   let lastExamined: PostId | undefined;
   let reduced = false;
+  let leftOut = false;
   let end = false;
   let rounds = 0;
-  const gone: PostId[] = [];
 
-  while (rounds < LIMITS.pageRoundsMax && views.length < request.pageSize && !end) {
+  while (rounds < LIMITS.pageRoundsMax && shown.length < request.pageSize && !end) {
     rounds += 1;
     const limit = candidatesFor(request, rounds);
-    const loaded = await request.fetch(position, limit);
-    const exhausted = loaded.entries.length < limit;
-    const hydrated = await hydrate(call, request.viewer, loaded);
-    reduced ||= hydrated.reduced;
-    gone.push(...goneForGood(loaded.entries));
+    const need = request.pageSize - shown.length;
+    const candidates = await request.fetch(position, limit, facts.begin);
+    const { ids } = candidates;
+    const judged = ids.filter((id) => !request.skip.has(id));
+    await facts.gather({ ...candidates, ids: judged }, (metas) => presenter?.begin(metas.slice(0, need + SPARE)));
+    gone.push(...judged.filter((id) => !facts.isUnknown(id) && (facts.meta(id)?.deleted ?? true)));
 
-    const taken: PostView[] = [];
+    const taken: PostMeta[] = [];
     let more = false;
-    for (const entry of loaded.entries) {
-      const full = views.length + taken.length === request.pageSize;
-      const visible = isVisible(entry, hydrated.facts, full);
+    for (const id of ids) {
+      const full = taken.length === need;
+      const visible = visibleMeta(id, full);
       if (full) {
         // Past the page: only whether anything visible follows is of interest.
-        more ||= visible;
+        more ||= visible !== undefined;
         if (more) break;
         continue;
       }
-      firstExamined ??= entry.postId;
-      lastExamined = entry.postId;
-      if (visible && entry.post) taken.push(hydrated.view(entry.post));
+      firstExamined ??= id;
+      lastExamined = id;
+      if (visible) taken.push(visible);
     }
-    views.push(...taken);
-    for (const [author, profile] of hydrated.profilesOf(taken)) authors.set(author, profile);
-    end = exhausted && !more;
+    if (presenter) {
+      const presented = await presenter.present(taken, request.judge);
+      views.push(...presented.views);
+      shown.push(...presented.views.map(({ post }) => post.meta.postId));
+      for (const [author, profile] of presented.authors) authors.set(author, profile);
+      reduced ||= presented.reduced;
+      leftOut ||= presented.leftOut;
+    } else shown.push(...taken.map(({ postId }) => postId));
+    end = ids.length < limit && !more;
     if (lastExamined !== undefined) position = request.beyond(lastExamined);
   }
 
   return {
+    shown,
     views,
     authors,
     end,
     reduced,
+    leftOut: leftOut || facts.lacks(),
     rounds,
     gone,
     ...(firstExamined !== undefined && { firstExamined }),
     ...(lastExamined !== undefined && { lastExamined }),
   };
 
-  function isVisible(entry: LoadedPosts['entries'][number], facts: VisibilityFacts, peeking: boolean): boolean {
-    if (request.skip.has(entry.postId)) return false;
-    if (!entry.post) {
-      if (!peeking) events.missingEntry();
-      return false;
+  function visibleMeta(id: PostId, peeking: boolean): PostMeta | undefined {
+    if (request.skip.has(id)) return undefined;
+    if (facts.isUnknown(id)) {
+      if (!peeking) events.entryFiltered('unknown');
+      return undefined;
     }
-    const reason = request.judge(entry.post.meta, facts);
+    const meta = facts.meta(id);
+    if (!meta) {
+      if (!peeking) events.missingEntry();
+      return undefined;
+    }
+    const reason = request.judge(meta, facts);
     if (reason !== undefined && !peeking) events.entryFiltered(reason);
-    return reason === undefined;
+    return reason === undefined ? meta : undefined;
   }
-}
-
-/** Nobody will ever be shown these: their posts are not there any more, or are deleted, which is for ever. */
-function goneForGood(entries: LoadedPosts['entries']): readonly PostId[] {
-  return entries.filter(({ post }) => !post || post.meta.deleted).map(({ postId }) => postId);
 }
 
 function candidatesFor(request: FillRequest, round: number): number {

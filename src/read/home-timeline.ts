@@ -3,18 +3,21 @@
  *
  * Invariants: a token names the last entry examined, not the last one shown; an empty token is the only end mark; every newer page looks back
  * below the head as far as the freshness objective, and passes over what its token says was shown, so that an entry that arrives late is
- * delivered, once.
+ * delivered, once. Where nothing at all can be loaded the page is empty and says so, and its tokens ask for the same again: it is never an end.
  */
+import { TributaryError } from '../errors.ts';
 import type { Call, Clock } from '../runtime.ts';
 import { POST_ID_MAX, type PostId, positionBeforeMs, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
 import { LIMITS } from '../timeline/limits.ts';
 import { type HiddenReason, hiddenFromHome } from '../timeline/visibility.ts';
-import type { Candidates, OpenCandidates } from './candidates.ts';
+import type { ReadCall } from './batches.ts';
+import type { HomeSource, OpenHomeSource } from './candidates.ts';
 import { type FilledPage, fillPage } from './fill-page.ts';
-import type { Hydrate } from './hydrate.ts';
 import { measureRead, type ReadEvents, type Surface } from './measure.ts';
 import type { Completeness, HomePage } from './page.ts';
+import type { OpenPageFacts } from './page-facts.ts';
 import type { NewerPosition, PageTokens, TokenOwner } from './page-token.ts';
+import type { OpenPresenter } from './present.ts';
 
 export interface HomeHead {
   readonly newCount: number;
@@ -35,12 +38,17 @@ export interface HomeTimeline {
 export interface HomeParts {
   readonly clock: Clock;
   readonly tokens: PageTokens;
-  readonly openCandidates: OpenCandidates;
-  readonly hydrate: Hydrate;
+  readonly openSource: OpenHomeSource;
+  readonly openFacts: OpenPageFacts;
+  readonly openPresenter: OpenPresenter;
+  /** Milliseconds after which to try again, where the error means that nothing can be loaded for as long as an outage lasts: a page says that itself. Other errors fail the call. */
+  readonly outage?: (error: unknown) => number | undefined;
   readonly events: ReadEvents;
 }
 
 const NOTHING_SHOWN: ReadonlySet<PostId> = new Set();
+const RETRY_AFTER_MS = 500;
+const NOTHING_EXAMINED = { shown: [], end: false };
 /** Position of a newer walk that has seen nothing yet: all entries are new to it. */
 const FROM_THE_START: NewerPosition = { kind: 'home_newer', after: 0, high: 0, low: 0, shown: [] };
 
@@ -52,33 +60,66 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
     readonly completeness: Completeness;
   }
 
-  function settle(filled: FilledPage, candidates: Candidates): Filled {
-    if (filled.gone.length > 0) candidates.tidy(filled.gone);
-    return { ...filled, completeness: candidates.partial() ? 'partial' : filled.reduced ? 'reduced' : 'complete' };
+  function settle(filled: FilledPage, source: HomeSource): Filled {
+    if (filled.gone.length > 0) source.tidy(filled.gone);
+    // Nothing was examined, and what there is lies below what can be had now.
+    if (source.cutShort() && filled.lastExamined === undefined)
+      throw new TributaryError('DATABASE_UNAVAILABLE', {
+        message: 'older entries cannot be loaded now',
+        retryAfterMs: RETRY_AFTER_MS,
+      });
+    const stale = source.stale() || filled.leftOut;
+    const completeness = source.partial() ? 'partial' : stale ? 'stale' : filled.reduced ? 'reduced' : 'complete';
+    return { ...filled, end: filled.end && !source.cutShort(), completeness };
   }
 
-  async function fillOlder(
+  /** The page that `read` makes, or an empty one whose tokens ask for the same again. */
+  async function measurePage(
     call: Call,
+    { surface, pageSize }: { readonly surface: Surface; readonly pageSize: number },
+    again: { readonly nextPageToken: () => string; readonly headToken: () => string },
+    read: (call: ReadCall) => Promise<HomePage>,
+  ): Promise<HomePage> {
+    try {
+      return await measureRead(parts, call, surface, read);
+    } catch (error) {
+      const retryAfterMs = parts.outage?.(error);
+      if (retryAfterMs === undefined) throw error;
+      events.pageServed({ surface, completeness: 'unavailable', rounds: 1, entries: 0, pageSize, end: false });
+      return {
+        views: [],
+        authors: new Map(),
+        completeness: 'unavailable',
+        nextPageToken: again.nextPageToken(),
+        headToken: again.headToken(),
+        retryAfterMs,
+      };
+    }
+  }
+
+  /** The head is told which posts a page would show, and nothing of what is in them. */
+  async function fillOlder(
+    call: ReadCall,
     viewer: UserId,
-    query: { from: number; pageSize: number; surface: Surface },
+    query: { from: number; pageSize: number; surface: 'home' | 'head' },
   ): Promise<Filled> {
     const { from, pageSize, surface } = query;
-    const candidates = parts.openCandidates(call, viewer);
+    const source = parts.openSource(call, viewer);
+    const facts = parts.openFacts(call, viewer);
     const filled = await fillPage(
-      call,
       {
-        viewer,
         pageSize,
         position: from,
         beyond: (postId) => postId - 1,
-        fetch: candidates.older,
+        fetch: source.older,
         judge: hiddenFromHome,
         skip: NOTHING_SHOWN,
       },
-      parts.hydrate,
+      facts,
+      surface === 'home' ? parts.openPresenter(call, facts) : undefined,
       fillEvents(surface),
     );
-    return settle(filled, candidates);
+    return settle(filled, source);
   }
 
   function fillEvents(surface: Surface): { entryFiltered(reason: HiddenReason): void; missingEntry(): void } {
@@ -89,8 +130,12 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   async function olderPage(call: Call, owner: TokenOwner, from: number, pageSize: number): Promise<HomePage> {
-    return measureRead(parts.clock, events, 'home', async () => {
-      const filled = await fillOlder(call, owner.viewer, { from, pageSize, surface: 'home' });
+    const again = {
+      nextPageToken: () => tokens.seal(owner, { kind: 'home_older', from }),
+      headToken: () => tokens.seal(owner, headOf(NOTHING_EXAMINED, from)),
+    };
+    return measurePage(call, { surface: 'home', pageSize }, again, async (read) => {
+      const filled = await fillOlder(read, owner.viewer, { from, pageSize, surface: 'home' });
       const { lastExamined } = filled;
       const nextPageToken =
         filled.end || lastExamined === undefined
@@ -110,29 +155,31 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   }
 
   async function newerPage(call: Call, owner: TokenOwner, state: NewerPosition, pageSize: number): Promise<HomePage> {
-    return measureRead(parts.clock, events, 'home_newer', async () => {
+    const same = (): string => tokens.seal(owner, state);
+    const again = { nextPageToken: same, headToken: same };
+    return measurePage(call, { surface: 'home_newer', pageSize }, again, async (read) => {
       const { viewer } = owner;
-      const candidates = parts.openCandidates(call, viewer);
+      const source = parts.openSource(read, viewer);
+      const facts = parts.openFacts(read, viewer);
       const examined = await fillPage(
-        call,
         {
-          viewer,
           pageSize,
           position: state.after,
           beyond: (postId) => postId,
-          fetch: candidates.newer,
+          fetch: source.newer,
           judge: hiddenFromHome,
           skip: new Set(state.shown),
         },
-        parts.hydrate,
+        facts,
+        parts.openPresenter(read, facts),
         fillEvents('home_newer'),
       );
-      const filled = settle(examined, candidates);
+      const filled = settle(examined, source);
       const next = afterNewer(state, filled);
       const head: NewerPosition = { ...next, after: next.low };
       // Every page looks back, since a walk that chases a busy writer may be long. One that showed nothing goes on from where it got to:
       // what it passed over is hidden, and the next page would pass over it again.
-      const goOn = filled.views.length > 0 ? head : next;
+      const goOn = filled.shown.length > 0 ? head : next;
       const page = pageFrom(filled, filled.end ? '' : tokens.seal(owner, goOn), tokens.seal(owner, head));
       events.pageServed({
         surface: 'home_newer',
@@ -159,17 +206,15 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
     async head(call, { viewer, sinceToken }) {
       const owner: TokenOwner = { tenant: call.tenant, viewer };
       const since = sinceToken === '' ? FROM_THE_START : tokens.open(owner, ['home_newer'], sinceToken, 'since_token');
-      return measureRead(parts.clock, events, 'head', async () => {
+      return measureRead(parts, call, 'head', async (read) => {
         // Enough to find all that is counted among what was shown already.
         const pageSize = LIMITS.newCountMax + since.shown.length;
-        const filled = await fillOlder(call, viewer, { from: POST_ID_MAX, pageSize, surface: 'head' });
+        const filled = await fillOlder(read, viewer, { from: POST_ID_MAX, pageSize, surface: 'head' });
         const shown = new Set(since.shown);
-        const fresh = filled.views.filter(
-          ({ post }) => post.meta.postId > since.after && !shown.has(post.meta.postId),
-        ).length;
+        const fresh = filled.shown.filter((postId) => postId > since.after && !shown.has(postId)).length;
         // A page that is not full and did not reach the end ran out of rounds: there may be more than it counts.
-        const cutShort = !filled.end && filled.views.length < pageSize && (filled.lastExamined ?? 0) > since.after;
-        const newest = filled.views[0]?.post.meta.postId;
+        const cutShort = !filled.end && filled.shown.length < pageSize && (filled.lastExamined ?? 0) > since.after;
+        const [newest] = filled.shown;
         return {
           newCount: Math.min(fresh, LIMITS.newCountMax),
           headToken: tokens.seal(owner, headOf(filled, POST_ID_MAX)),
@@ -199,7 +244,10 @@ function pageFrom(
  * The head token of an older page that started at or below `from`. What the page showed is behind it. The oldest entry examined is not, where
  * it was hidden: it may come back. Below it an older page goes on; where there is none, what arrives late there has no other way to be seen.
  */
-function headOf(filled: FilledPage, from: number): NewerPosition {
+function headOf(
+  filled: Pick<FilledPage, 'shown' | 'firstExamined' | 'lastExamined' | 'end'>,
+  from: number,
+): NewerPosition {
   const high = filled.firstExamined;
   const oldest = filled.lastExamined;
   if (high === undefined || oldest === undefined) {
@@ -207,7 +255,7 @@ function headOf(filled: FilledPage, from: number): NewerPosition {
     return { ...FROM_THE_START, after: at, high: at, low: at };
   }
   const below = filled.end ? 0 : oldest - 1;
-  return remembering({ high, low: Math.max(below, lookBackFrom(high)), shown: shownIds(filled) });
+  return remembering({ high, low: Math.max(below, lookBackFrom(high)), shown: filled.shown });
 }
 
 /** Where a newer walk stands after a page. */
@@ -215,7 +263,7 @@ function afterNewer(state: NewerPosition, filled: FilledPage): NewerPosition {
   const after = Math.max(state.after, filled.lastExamined ?? 0);
   const high = Math.max(state.high, after);
   const low = Math.max(state.low, lookBackFrom(high));
-  const shown = [...new Set([...state.shown, ...shownIds(filled)])].sort((a, b) => a - b);
+  const shown = [...new Set([...state.shown, ...filled.shown])].sort((a, b) => a - b);
   return { ...remembering({ high, low, shown }), after };
 }
 
@@ -229,8 +277,4 @@ function remembering(known: { high: number; low: number; shown: readonly PostId[
 
 function lookBackFrom(high: number): number {
   return high === 0 ? 0 : positionBeforeMs(postIdMs(postIdFrom(high)) - LIMITS.freshnessObjectiveMs);
-}
-
-function shownIds(filled: FilledPage): readonly PostId[] {
-  return filled.views.map(({ post }) => post.meta.postId);
 }

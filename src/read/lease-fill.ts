@@ -2,8 +2,9 @@
  * Owns the reading of mutable facts through the cache: hits as they are, misses loaded from Postgres and stored under the reader's token, what
  * somebody else is loading waited for briefly. An error of the cache is never a miss: the fact comes from Postgres then, and nothing is stored.
  */
-import { type Call, pause } from '../runtime.ts';
+import { pause } from '../runtime.ts';
 import type { Facts, FillOutcome, Lookup } from '../store/redis/facts.ts';
+import { onPostgres, onRedis, type ReadCall, tellKinds } from './batches.ts';
 
 export interface LeaseFillParts<Scope, Id, Value> {
   readonly facts: Facts<Scope, Id, Value>;
@@ -12,44 +13,50 @@ export interface LeaseFillParts<Scope, Id, Value> {
 }
 
 export interface LeaseFillEvents {
-  lookedUp(result: Lookup<unknown>['kind']): void;
+  lookedUp(result: Lookup<unknown>['kind'], keys: number): void;
   filled(outcome: FillOutcome): void;
 }
 
 /** The truth from Postgres. An ID that is absent from the answer does not exist, which is not cached: publishing would have to delete it. */
 export type LoadTruth<Id, Value> = (ids: readonly Id[]) => Promise<ReadonlyMap<Id, Value>>;
 
+/** `found` is told of values as soon as they are there; what is answered has been stored, where it may be. */
 export type LeaseFill<Scope, Id, Value> = (
-  call: Call,
+  call: ReadCall,
   scope: Scope,
   ids: readonly Id[],
   load: LoadTruth<Id, Value>,
+  found?: (values: ReadonlyMap<Id, Value>) => void,
 ) => Promise<ReadonlyMap<Id, Value>>;
 
-/** How long a reader waits for another's load, in milliseconds: about as long as a load takes. */
-const WAIT_MS = 15;
+/**
+ * How long a reader waits for another's load, in milliseconds, look by look: about as long as a load takes, then longer, since where many wait for one post the machine is busy, and each who does
+ * not wait is one more load. Together a small part of a read's deadline: whoever loads may be dead.
+ */
+const WAITS_MS = [15, 30, 60, 120];
 
 export function createLeaseFill<Scope, Id, Value>(
   parts: LeaseFillParts<Scope, Id, Value>,
 ): LeaseFill<Scope, Id, Value> {
   const { facts, events } = parts;
 
-  return async function leaseFill(call, scope, ids, load) {
+  return async function leaseFill(call, scope, ids, load, found = () => undefined) {
     const values = new Map<Id, Value>();
     if (ids.length === 0) return values;
     const token = parts.newToken();
-    const request: Request<Scope, Id, Value> = { call, scope, token, load, values };
+    const request: Request<Scope, Id, Value> = { call, scope, token, load, values, found };
     const missing = await lookUp(request, ids);
     await Promise.all([loadAndFill(request, missing), loadLater(request, missing.loading)]);
     return values;
   };
 
   async function lookUp(request: Request<Scope, Id, Value>, ids: readonly Id[]): Promise<Missing<Id>> {
-    const results = await facts.lookUp(request.call.signal, request.scope, ids, request.token);
+    const { call, scope, token } = request;
+    const results = await onRedis(call, () => facts.lookUp(call.signal, scope, ids, token));
+    tellKinds(results, events.lookedUp);
     const missing = { owned: [] as Id[], loading: [] as Id[], unowned: [] as Id[] };
     results.forEach((result, index) => {
       const id = ids[index] as Id;
-      events.lookedUp(result.kind);
       switch (result.kind) {
         case 'hit':
           request.values.set(id, result.value);
@@ -67,34 +74,48 @@ export function createLeaseFill<Scope, Id, Value>(
           throw new Error(`unknown result: ${JSON.stringify(result satisfies never)}`);
       }
     });
+    request.found(request.values);
     return missing;
   }
 
-  async function loadAndFill(request: Request<Scope, Id, Value>, missing: Missing<Id>): Promise<void> {
+  async function loadAndFill(
+    request: Request<Scope, Id, Value>,
+    missing: Pick<Missing<Id>, 'owned' | 'unowned'>,
+  ): Promise<void> {
     const wanted = [...missing.owned, ...missing.unowned];
     if (wanted.length === 0) return;
-    const loaded = await request.load(wanted);
+    const { call, scope, token } = request;
+    const loaded = await onPostgres(call, () => request.load(wanted));
     for (const [id, value] of loaded) request.values.set(id, value);
     const entries = missing.owned.flatMap((id) => (loaded.has(id) ? [[id, loaded.get(id) as Value] as const] : []));
-    const { call, scope, token } = request;
-    for (const outcome of await facts.fill(call.signal, scope, token, entries)) events.filled(outcome);
+    const filling =
+      entries.length === 0 ? undefined : onRedis(call, () => facts.fill(call.signal, scope, token, entries));
+    request.found(request.values);
+    for (const outcome of (await filling) ?? []) events.filled(outcome);
   }
 
   /** Gives another reader's load the time it should take, then reads without the right to store. */
   async function loadLater(request: Request<Scope, Id, Value>, ids: readonly Id[]): Promise<void> {
-    if (ids.length === 0) return;
-    await pause(request.call.signal, WAIT_MS);
-    const missing = await lookUp(request, ids);
-    await loadAndFill(request, { ...missing, unowned: [...missing.unowned, ...missing.loading] });
+    let loading = ids;
+    for (const waitMs of WAITS_MS) {
+      if (loading.length === 0) return;
+      await pause(request.call.signal, waitMs);
+      const missing = await lookUp(request, loading);
+      // Whoever loaded it is gone or failed: it is ours to load.
+      await loadAndFill(request, missing);
+      loading = missing.loading;
+    }
+    await loadAndFill(request, { owned: [], unowned: loading });
   }
 }
 
 interface Request<Scope, Id, Value> {
-  readonly call: Call;
+  readonly call: ReadCall;
   readonly scope: Scope;
   readonly token: string;
   readonly load: LoadTruth<Id, Value>;
   readonly values: Map<Id, Value>;
+  readonly found: (values: ReadonlyMap<Id, Value>) => void;
 }
 
 interface Missing<Id> {

@@ -5,7 +5,7 @@
  * the same time; it runs under its own time limit, so that a caller who leaves does not fail the others. Known and unknown keys are
  * kept apart, so that a flood of invented keys cannot push out the real ones. Keys are held as digests only.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { TributaryError } from '../errors.ts';
 import { after, type Clock } from '../runtime.ts';
@@ -102,7 +102,7 @@ export function createApiKeys(parts: {
   return {
     async identify(authorization, signal) {
       const keyText = keyFrom(authorization);
-      const digest = createHash('sha256').update(keyText).digest('base64');
+      const digest = hash('sha256', keyText, 'base64');
       const cached = known.get(digest);
       if (cached !== undefined) return cached;
       if (unknown.has(digest)) throw invalidApiKey();

@@ -13,6 +13,7 @@ import type { Arrival } from './arrival.ts';
 import { type CallSignal, openCallSignal } from './call-signal.ts';
 import { asTributaryError, codeOf } from './errors-to-wire.ts';
 import { type Effect, type Method, NO_TENANT, type StreamMethod, type UnaryMethod } from './methods.ts';
+import { type CallPriority, priorityOf } from './priority.ts';
 
 export interface CallChain {
   /** `read` decodes the request; what it throws is the caller's fault. `write` turns the handler's answer into the listener's form. */
@@ -60,6 +61,8 @@ export function createCallChain(parts: {
   readonly log: Log;
   readonly metrics: Pick<Metrics, 'rpcFinished' | 'fieldRejected' | 'watchCallsInFlight'>;
   readonly apiKeys: ApiKeys;
+  /** Throws OVERLOADED where load says that a call of this priority is not to be served. Without it only the bound on calls in flight refuses. */
+  readonly admit?: (priority: CallPriority) => void;
 }): CallChain {
   const { limits, clock, log, metrics, apiKeys } = parts;
   const calls = new Set<CallSignal>();
@@ -142,6 +145,7 @@ export function createCallChain(parts: {
           tenant = key?.tenant;
           const request = decoded(wire.read);
           call.signal.throwIfAborted();
+          parts.admit?.(priorityOf(method, request));
           const answer = await method.handle(request, {
             tenant: key?.tenant ?? NO_TENANT,
             signal: call.signal,

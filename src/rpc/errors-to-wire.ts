@@ -83,7 +83,7 @@ export function statusOf(error: TributaryError, code: CodeName = codeOf(error.re
   return create(StatusSchema, { code: CODE_NAMES.indexOf(code), message: messageOf(error), details });
 }
 
-export function durationOf(ms: number) {
+function durationOf(ms: number) {
   const whole = Math.max(0, Math.ceil(ms));
   return create(DurationSchema, { seconds: BigInt(Math.floor(whole / 1_000)), nanos: (whole % 1_000) * 1_000_000 });
 }

@@ -15,11 +15,14 @@ import { healthMethods } from './health.ts';
 import { createHttpListener } from './http-listener.ts';
 import { type MethodTable, methodTable } from './methods.ts';
 import { postServiceMethods } from './post-service.ts';
+import type { CallPriority } from './priority.ts';
 import { reflectionMethods } from './reflection.ts';
 import { createServing, type Readiness, type Serving } from './serving.ts';
 import { timelineServiceMethods } from './timeline-service.ts';
 
 export interface FrontDoor {
+  /** Handlers that run now. */
+  running(): number;
   /** Listens on both ports. Throws where one cannot be had; neither is open then. */
   start(): Promise<{ readonly grpcPort: number; readonly httpPort: number }>;
   /** Says not ready, sends clients away, lets open calls end for the drain time, fails the rest as SHUTTING_DOWN, and closes. Safe to call again. */
@@ -33,6 +36,8 @@ export interface FrontDoorParts {
   readonly flows: Flows;
   readonly findApiKey: FindApiKey;
   readonly readiness: Readiness;
+  /** Throws where load forbids the call; without it none is refused for load. */
+  readonly admit?: (priority: CallPriority) => void;
 }
 
 /** Time for last answers to reach their callers before connections are cut, in milliseconds. */
@@ -49,7 +54,14 @@ export function createFrontDoor(parts: FrontDoorParts): FrontDoor {
     lookupTimeoutMs: config.deadlines.readDefaultMs,
     clock,
   });
-  const chain = createCallChain({ limits: config, clock, log, metrics, apiKeys });
+  const chain = createCallChain({
+    limits: config,
+    clock,
+    log,
+    metrics,
+    apiKeys,
+    ...(parts.admit && { admit: parts.admit }),
+  });
   const adapter = createConnectAdapter({ table, chain, messageBytesMax: config.messageBytesMax, clock, random, log });
   const grpc = createGrpcListener({ config, runtime, table, chain });
   const http = createHttpListener({ config, runtime, metrics, isReady: () => serving.isReady(), adapter });
@@ -74,6 +86,7 @@ export function createFrontDoor(parts: FrontDoorParts): FrontDoor {
     return stopping;
   };
   return {
+    running: () => chain.running(),
     async start() {
       const [grpcStart, httpStart] = await Promise.allSettled([grpc.start(), http.start()]);
       if (grpcStart.status === 'fulfilled' && httpStart.status === 'fulfilled') {

@@ -32,6 +32,9 @@ import type { MethodTable, StreamMethod, UnaryMethod } from './methods.ts';
 const PING_EVERY_MS = 60_000;
 const PING_ANSWER_MAX_MS = 20_000;
 
+/** Made once: without a reason each abort would make an error with its stack. */
+const LEFT = 'the stream is over';
+
 export function createGrpcListener(parts: {
   readonly config: Pick<Config, 'host' | 'grpcPort' | 'connectionAgeMaxMs' | 'drainTimeoutMs' | 'messageBytesMax'>;
   readonly runtime: Runtime;
@@ -125,14 +128,22 @@ function unaryHandler(method: UnaryMethod, chain: CallChain, runtime: Runtime): 
     bufferOf(answer instanceof Uint8Array ? answer : toBinary(output, create(output, answer as never)));
   return (call, respond) => {
     const left = new AbortController();
-    call.once('cancelled', () => left.abort());
+    let answered = false;
+    // It is said of every call in the end, also of those that were answered, where nobody is there to hear it.
+    call.once('cancelled', () => {
+      if (!answered) left.abort(LEFT);
+    });
     const arrival = arrivalOf(call, runtime, left.signal);
     chain.unary(method, arrival, { read: () => fromBinary(input, call.request), write }).then(
       (answer) => {
+        answered = true;
         call.sendMetadata(headersOf(arrival));
         respond(null, answer);
       },
-      (error: unknown) => respond(grpcFailureFrom(asTributaryError(error), arrival.requestId)),
+      (error: unknown) => {
+        answered = true;
+        respond(grpcFailureFrom(asTributaryError(error), arrival.requestId));
+      },
     );
   };
 }
@@ -152,8 +163,8 @@ function streamHandler(
   }
   return (call) => {
     const left = new AbortController();
-    call.once('cancelled', () => left.abort());
-    call.on('error', () => left.abort());
+    call.once('cancelled', () => left.abort(LEFT));
+    call.on('error', () => left.abort(LEFT));
     const arrival = arrivalOf(call, runtime, left.signal);
     call.sendMetadata(headersOf(arrival));
     const run = async (): Promise<void> => {

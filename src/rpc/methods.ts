@@ -46,7 +46,11 @@ export type Method = UnaryMethod | StreamMethod;
 /** Stands in calls of open methods, which touch no tenant's data. No tenant can have this name: it is empty. */
 export const NO_TENANT = '' as TenantId;
 
-type Answer<Output extends DescMessage> = MessageInitShape<Output> | Uint8Array;
+declare const encodedAs: unique symbol;
+/** A message in its binary form. The gRPC listener sends it as it is, the Connect listener decodes it. */
+export type Encoded<Output extends DescMessage> = Uint8Array & { readonly [encodedAs]: Output };
+
+type Answer<Output extends DescMessage> = MessageInitShape<Output> | Encoded<Output>;
 
 export function unary<Input extends DescMessage, Output extends DescMessage>(
   descriptor: DescMethodUnary<Input, Output>,

@@ -5,10 +5,11 @@ import { PostService } from '../gen/tributary/v1/post_service_pb.ts';
 import { LIMITS } from '../timeline/limits.ts';
 import type { EditInput } from '../write/edit.ts';
 import type { PublishInput } from '../write/publish.ts';
+import { encodeAuthorPage, encodeBatch, encodeSingle } from './encoded-page.ts';
 import { readFields } from './fields.ts';
 import type { Flows } from './flows.ts';
 import { type Method, unary } from './methods.ts';
-import { authorsToWire, completenessToWire, postToWire, viewToWire } from './post-to-wire.ts';
+import { postToWire } from './post-to-wire.ts';
 
 const READ = { effect: 'read', access: 'service' } as const;
 const WRITE = { effect: 'write', access: 'service' } as const;
@@ -38,26 +39,16 @@ export function postServiceMethods(
         viewer: fields.user('viewer_id', request.viewerId),
         postId: fields.post('post_id', request.postId),
       }));
-      const { views, authors, completeness } = await flows.posts.one(call, input);
-      const [view] = views;
-      if (view === undefined) throw new Error('a single read answered without its post');
-      return {
-        view: viewToWire(view),
-        authors: authorsToWire(authors),
-        completeness: completenessToWire(completeness),
-      };
+      const single = await flows.posts.one(call, input);
+      if (single.views.length !== 1) throw new Error(`a single read answered with ${single.views.length} posts`);
+      return encodeSingle(single);
     }),
     unary(method.batchGetPosts, READ, async (request, call) => {
       const input = readFields((fields) => ({
         viewer: fields.user('viewer_id', request.viewerId),
         postIds: fields.posts('post_ids', request.postIds, LIMITS.batchPostsMax),
       }));
-      const { views, authors, completeness } = await flows.posts.batch(call, input);
-      return {
-        views: views.map(viewToWire),
-        authors: authorsToWire(authors),
-        completeness: completenessToWire(completeness),
-      };
+      return encodeBatch(await flows.posts.batch(call, input));
     }),
     unary(method.listAuthorPosts, READ, async (request, call) => {
       const input = readFields((fields) => ({
@@ -66,13 +57,7 @@ export function postServiceMethods(
         pageSize: fields.pageSize('page_size', request.pageSize),
         pageToken: request.pageToken,
       }));
-      const { views, authors, nextPageToken, completeness } = await flows.authorPosts(call, input);
-      return {
-        entries: views.map(viewToWire),
-        authors: authorsToWire(authors),
-        nextPageToken,
-        completeness: completenessToWire(completeness),
-      };
+      return encodeAuthorPage(await flows.authorPosts(call, input));
     }),
   ];
 }

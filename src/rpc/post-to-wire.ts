@@ -1,7 +1,4 @@
-/**
- * Owns the wire form of posts and authors. Maps are keyed by user ID on an object without prototype: `__proto__` and `constructor` are
- * user IDs like any other.
- */
+/** Owns the wire form of posts and profiles as messages, for the answers to those who wrote them, and of what has a word of its own on the wire. */
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import {
@@ -11,29 +8,27 @@ import {
 } from '../gen/tributary/v1/author_pb.ts';
 import {
   PostSchema,
-  PostViewSchema,
   ModerationState as WireModeration,
   type Post as WirePost,
-  type PostView as WirePostView,
   Visibility as WireVisibility,
 } from '../gen/tributary/v1/post_pb.ts';
-import type { Completeness, PostView, Views } from '../read/page.ts';
+import type { Completeness } from '../read/page.ts';
 import { postIdMs } from '../timeline/ids.ts';
-import type { AuthorProfile, ModerationState, Post, PostRef, Visibility } from '../timeline/post.ts';
+import type { ModerationState, PostRef, Visibility, WrittenPost, WrittenProfile } from '../timeline/post.ts';
 
-const VISIBILITY: Readonly<Record<Visibility, WireVisibility>> = {
+export const VISIBILITY: Readonly<Record<Visibility, WireVisibility>> = {
   public: WireVisibility.PUBLIC,
   followers: WireVisibility.FOLLOWERS,
   private: WireVisibility.PRIVATE,
 };
 
-const MODERATION: Readonly<Record<ModerationState, WireModeration>> = {
+export const MODERATION: Readonly<Record<ModerationState, WireModeration>> = {
   clear: WireModeration.CLEAR,
   sensitive: WireModeration.SENSITIVE,
   hidden: WireModeration.HIDDEN,
 };
 
-const COMPLETENESS: Readonly<Record<Completeness, WireCompleteness>> = {
+export const COMPLETENESS: Readonly<Record<Completeness, WireCompleteness>> = {
   complete: WireCompleteness.COMPLETE,
   reduced: WireCompleteness.REDUCED,
   stale: WireCompleteness.STALE,
@@ -41,11 +36,7 @@ const COMPLETENESS: Readonly<Record<Completeness, WireCompleteness>> = {
   unavailable: WireCompleteness.UNAVAILABLE,
 };
 
-export function completenessToWire(completeness: Completeness): WireCompleteness {
-  return COMPLETENESS[completeness];
-}
-
-export function postToWire({ meta, body }: Post): WirePost {
+export function postToWire({ meta, body }: WrittenPost): WirePost {
   const post: MessageInitShape<typeof PostSchema> = {
     postId: String(meta.postId),
     authorId: meta.author,
@@ -63,21 +54,7 @@ export function postToWire({ meta, body }: Post): WirePost {
   return create(PostSchema, post);
 }
 
-export function viewToWire({ post, replyTo, repostOf, counts }: PostView): WirePostView {
-  const view: MessageInitShape<typeof PostViewSchema> = { post: postToWire(post) };
-  if (replyTo !== undefined) view.replyTo = postToWire(replyTo);
-  if (repostOf !== undefined) view.repostOf = postToWire(repostOf);
-  if (counts !== undefined) {
-    // A count that is not known stays absent: it is not zero.
-    view.counts = {
-      ...(counts.reposts === undefined ? {} : { reposts: BigInt(counts.reposts) }),
-      ...(counts.replies === undefined ? {} : { replies: BigInt(counts.replies) }),
-    };
-  }
-  return create(PostViewSchema, view);
-}
-
-export function authorToWire(profile: AuthorProfile): WireAuthorProfile {
+export function authorToWire(profile: WrittenProfile): WireAuthorProfile {
   return create(AuthorProfileSchema, {
     authorId: profile.author,
     displayName: profile.displayName,
@@ -86,12 +63,6 @@ export function authorToWire(profile: AuthorProfile): WireAuthorProfile {
     protected: profile.protected,
     profileVersion: BigInt(profile.profileVersion),
   });
-}
-
-export function authorsToWire(authors: Views['authors']): Record<string, WireAuthorProfile> {
-  const map: Record<string, WireAuthorProfile> = Object.create(null);
-  for (const [author, profile] of authors) map[author] = authorToWire(profile);
-  return map;
 }
 
 export function timestampOf(ms: number): Timestamp {

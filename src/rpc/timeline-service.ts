@@ -1,10 +1,10 @@
 /** Owns the wire form of TimelineService. Decides nothing: fields in, flow, message out. */
 import { TimelineService } from '../gen/tributary/v1/timeline_service_pb.ts';
-import { durationOf } from './errors-to-wire.ts';
+import { encodeHomePage } from './encoded-page.ts';
 import { readFields } from './fields.ts';
 import type { Flows } from './flows.ts';
 import { type Method, unary } from './methods.ts';
-import { authorsToWire, completenessToWire, viewToWire } from './post-to-wire.ts';
+import { COMPLETENESS } from './post-to-wire.ts';
 
 const READ = { effect: 'read', access: 'service' } as const;
 
@@ -17,15 +17,7 @@ export function timelineServiceMethods(flows: Pick<Flows, 'home'>): readonly Met
         pageSize: fields.pageSize('page_size', request.pageSize),
         pageToken: request.pageToken,
       }));
-      const page = await flows.home.page(call, input);
-      return {
-        entries: page.views.map(viewToWire),
-        authors: authorsToWire(page.authors),
-        nextPageToken: page.nextPageToken,
-        headToken: page.headToken,
-        completeness: completenessToWire(page.completeness),
-        ...(page.retryAfterMs === undefined ? {} : { retryDelay: durationOf(page.retryAfterMs) }),
-      };
+      return encodeHomePage(await flows.home.page(call, input));
     }),
     unary(method.getHomeHead, READ, async (request, call) => {
       const input = readFields((fields) => ({
@@ -37,7 +29,7 @@ export function timelineServiceMethods(flows: Pick<Flows, 'home'>): readonly Met
         newCount: head.newCount,
         newestPostId: head.newestPostId === undefined ? '' : String(head.newestPostId),
         headToken: head.headToken,
-        completeness: completenessToWire(head.completeness),
+        completeness: COMPLETENESS[head.completeness],
       };
     }),
   ];

@@ -11,11 +11,12 @@
  *  6. a plain repost whose target the viewer may not see has nothing to show: hidden, for its author too. A reply or quote stays,
  *     without the target.
  * Home asks for one thing more: that the viewer is the author or follows the author now.
+ * Where something about an author cannot be told now, whatever is theirs or names them is hidden: nobody knows that it may be seen.
  *
  * A target is judged by rules 1 to 5. Rule 6 cannot apply to it: publishing resolves a target that is a plain repost to the original.
  */
 import type { PostId, UserId } from './ids.ts';
-import type { AuthorState, PostMeta, PostRef, Relation } from './post.ts';
+import type { AuthorState, PostMeta, Relation, TargetRef } from './post.ts';
 
 export const HIDDEN_REASONS = [
   'deleted',
@@ -30,6 +31,7 @@ export const HIDDEN_REASONS = [
   'target_author',
   'target_hidden',
   'not_followed',
+  'unknown',
 ] as const;
 export type HiddenReason = (typeof HIDDEN_REASONS)[number];
 
@@ -39,6 +41,8 @@ export interface VisibilityFacts {
   readonly nowMs: number;
   authorState(author: UserId): AuthorState;
   relation(author: UserId): Relation;
+  /** Authors whose state or relation could not be loaded; neither is asked for then. */
+  readonly unknown?: ReadonlySet<UserId>;
   /** Meta of a target, or undefined where there is no such post any more. */
   target(postId: PostId): PostMeta | undefined;
 }
@@ -50,6 +54,7 @@ export function hiddenReason(post: PostMeta, facts: VisibilityFacts): HiddenReas
 
 /** The same, on a home timeline. */
 export function hiddenFromHome(post: PostMeta, facts: VisibilityFacts): HiddenReason | undefined {
+  if (facts.unknown?.has(post.author)) return 'unknown';
   if (post.author !== facts.viewer && !facts.relation(post.author).follows) return 'not_followed';
   return hiddenReason(post, facts);
 }
@@ -58,6 +63,7 @@ export function hiddenFromHome(post: PostMeta, facts: VisibilityFacts): HiddenRe
 export function hiddenAsTarget(post: PostMeta, facts: VisibilityFacts): HiddenReason | undefined {
   if (post.deleted) return 'deleted';
   if (post.moderation === 'hidden') return 'moderated';
+  if (facts.unknown?.has(post.author)) return 'unknown';
   const author = facts.authorState(post.author);
   if (author.lifecycle === 'suspended') return 'author_suspended';
   if (author.lifecycle === 'erased') return 'author_erased';
@@ -69,14 +75,15 @@ export function hiddenAsTarget(post: PostMeta, facts: VisibilityFacts): HiddenRe
   if ((post.visibility === 'followers' || author.protected) && !relation.follows) return 'not_follower';
   for (const target of targetsOf(post)) {
     if (target.author === facts.viewer) continue;
+    if (facts.unknown?.has(target.author)) return 'unknown';
     if (hiddenBetween(facts.relation(target.author), facts.nowMs) !== undefined) return 'target_author';
   }
   return undefined;
 }
 
 /** The posts that this one names: at most two. */
-export function targetsOf(post: PostMeta): readonly PostRef[] {
-  const targets: PostRef[] = [];
+export function targetsOf(post: PostMeta): readonly TargetRef[] {
+  const targets: TargetRef[] = [];
   if (post.replyTo) targets.push(post.replyTo);
   if (post.repostOf) targets.push(post.repostOf);
   return targets;

@@ -7,7 +7,7 @@ import type { RecountResult, RecountWhich } from '../store/postgres/counters.ts'
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { KeyRole } from '../store/postgres/tenants.ts';
 import type { PostId, TenantId, UserId } from '../timeline/ids.ts';
-import type { ModerationState, Post } from '../timeline/post.ts';
+import type { ModerationState, WrittenPost } from '../timeline/post.ts';
 import type { ModeratePost } from './edit.ts';
 import type { Forget } from './forget.ts';
 
@@ -27,7 +27,7 @@ export interface Administer {
   /** How the author's posts reach followers, as an operator is shown it; undefined for one of whom nothing is stored. Throws TENANT_NOT_FOUND. */
   showAuthorClass(call: Call, author: UserId): Promise<ShownClass | undefined>;
   /** Throws POST_NOT_FOUND. */
-  moderatePost(call: Call, input: { readonly postId: PostId; readonly state: ModerationState }): Promise<Post>;
+  moderatePost(call: Call, input: { readonly postId: PostId; readonly state: ModerationState }): Promise<WrittenPost>;
 }
 
 export interface AuthorTransaction {

@@ -4,7 +4,7 @@ import type { Call } from '../runtime.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { PostKey } from '../store/postgres/post-rows.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
-import type { Post, PostRef } from '../timeline/post.ts';
+import type { PostRef, WrittenPost } from '../timeline/post.ts';
 import type { Forget } from './forget.ts';
 
 /** Throws POST_NOT_FOUND where the author never had such a post; deleting again changes nothing. */
@@ -12,7 +12,7 @@ export type DeletePost = (call: Call, input: { readonly author: UserId; readonly
 
 /** The verbs of one transaction that deletes. */
 export interface DeleteTransaction {
-  lock(key: PostKey): Promise<Post | undefined>;
+  lock(key: PostKey): Promise<WrittenPost | undefined>;
   erase(key: PostKey): Promise<void>;
   appendTargetCounts(targets: {
     readonly replyTo: PostRef | undefined;

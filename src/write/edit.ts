@@ -8,7 +8,7 @@ import type { EventKind } from '../store/postgres/outbox.ts';
 import type { PostKey } from '../store/postgres/post-rows.ts';
 import type { PostChange } from '../store/postgres/posts.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
-import type { MediaRef, ModerationState, Post, Visibility } from '../timeline/post.ts';
+import type { MediaRef, ModerationState, Visibility, WrittenPost } from '../timeline/post.ts';
 import type { Forget } from './forget.ts';
 
 export interface EditInput {
@@ -21,18 +21,18 @@ export interface EditInput {
 }
 
 /** Throws POST_NOT_FOUND (also where moderation hides it), VERSION_MISMATCH, POST_KIND_FIXED, INVALID_FIELD where nothing would be left to show. A change to what is there already changes nothing. */
-export type EditPost = (call: Call, input: EditInput) => Promise<Post>;
+export type EditPost = (call: Call, input: EditInput) => Promise<WrittenPost>;
 
 /** Throws POST_NOT_FOUND. */
 export type ModeratePost = (
   call: Call,
   input: { readonly author: UserId; readonly postId: PostId; readonly state: ModerationState },
-) => Promise<Post>;
+) => Promise<WrittenPost>;
 
 /** The verbs of one transaction over posts. */
 export interface PostTransaction {
-  lock(key: PostKey): Promise<Post | undefined>;
-  write(key: PostKey, change: PostChange): Promise<Post>;
+  lock(key: PostKey): Promise<WrittenPost | undefined>;
+  write(key: PostKey, change: PostChange): Promise<WrittenPost>;
   appendFanoutGeneration(key: PostKey): Promise<void>;
   appendEvent(kind: EventKind, payload: Readonly<Record<string, string>>): Promise<void>;
 }
@@ -69,8 +69,8 @@ async function change(
   posts: PostTransaction,
   call: Call,
   named: { readonly author: UserId; readonly postId: PostId },
-  decide: (post: Post) => Content,
-): Promise<Post> {
+  decide: (post: WrittenPost) => Content,
+): Promise<WrittenPost> {
   const key: PostKey = { tenant: call.tenant, author: named.author, postId: named.postId };
   const post = await posts.lock(key);
   if (!post || post.meta.deleted) throw notFound();
@@ -89,7 +89,7 @@ async function change(
   return written;
 }
 
-function edited(post: Post, input: EditInput): Content {
+function edited(post: WrittenPost, input: EditInput): Content {
   // The answer to an edit shows the post, and what moderation hides is shown to nobody.
   if (post.meta.moderation === 'hidden') throw notFound();
   if (input.expectedMetaVersion !== undefined && input.expectedMetaVersion !== post.meta.metaVersion) {
@@ -113,7 +113,7 @@ function notFound(): TributaryError {
   return new TributaryError('POST_NOT_FOUND', { message: 'the author has no such post' });
 }
 
-function contentOf(post: Post): Content {
+function contentOf(post: WrittenPost): Content {
   return {
     text: post.body.text,
     media: post.body.media,

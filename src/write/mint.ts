@@ -23,6 +23,8 @@ export interface MintParts {
   readonly claim: (signal: AbortSignal) => Promise<Lease | undefined>;
   /** The lease's new end, or undefined where somebody else holds the generator now. */
   readonly renew: (signal: AbortSignal, generator: number) => Promise<number | undefined>;
+  /** A lease could neither be taken nor renewed. While the one that is held lasts, nobody is refused for it. */
+  readonly leaseFailed: (why: 'no_answer' | 'none_free') => void;
   readonly refused: (why: MintRefusal) => void;
 }
 
@@ -49,9 +51,14 @@ export function createMint(parts: MintParts): MintPostId {
 
   /** One claim or renewal at a time, shared by all who wait; forgotten once settled, whatever came of it. */
   function obtain(): Promise<void> {
-    leasing ??= obtainOnce().finally(() => {
-      leasing = undefined;
-    });
+    leasing ??= obtainOnce()
+      .catch((error: unknown) => {
+        parts.leaseFailed('no_answer');
+        throw error;
+      })
+      .finally(() => {
+        leasing = undefined;
+      });
     return leasing;
   }
 
@@ -67,7 +74,10 @@ export function createMint(parts: MintParts): MintPostId {
       lease = undefined;
     }
     const claimed = await parts.claim(signal);
-    if (!claimed) return;
+    if (!claimed) {
+      parts.leaseFailed('none_free');
+      return;
+    }
     // Another number may be lower than the last one: rise in the millisecond, so that this mint's IDs keep rising.
     lease = { ...claimed, lowMs: Math.max(claimed.lowMs, lastMs + 1) };
   }
@@ -92,7 +102,7 @@ export function createMint(parts: MintParts): MintPostId {
       if (!lease) throw refuse('no_lease');
       if (clock.nowMs() >= lease.highMs) throw refuse('clock_ahead');
     } else if (lease.highMs - clock.nowMs() < RENEW_AHEAD_MS) {
-      // Failure leaves the lease as it is: the next mint tries again, and refuses only once the lease has run out.
+      // Failure is counted and leaves the lease as it is: the next mint tries again, and refuses only once the lease has run out.
       obtain().catch(() => undefined);
     }
     return lease;

@@ -9,7 +9,7 @@ import type { DueJob } from '../store/postgres/fanout-jobs.ts';
 import type { KnownRequest, NewPost, PublishOutcome } from '../store/postgres/publish.ts';
 import type { AuthorClass } from '../timeline/fanout-class.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
-import type { MediaRef, Post, PostMeta, PostRef, Visibility } from '../timeline/post.ts';
+import type { MediaRef, PostMeta, PostRef, Visibility, WrittenPost } from '../timeline/post.ts';
 import type { MintPostId } from './mint.ts';
 import type { ShowOwn } from './own-timeline.ts';
 import type { ShowPulled } from './pulled-list.ts';
@@ -27,7 +27,7 @@ export interface PublishInput {
 }
 
 export interface Published {
-  readonly post: Post;
+  readonly post: WrittenPost;
   readonly ownTimelinePending: boolean;
 }
 
@@ -162,7 +162,7 @@ function newPost(
 }
 
 /** The post as the publish statement stores it. */
-function storedPost(post: NewPost): Post {
+function storedPost(post: NewPost): WrittenPost {
   const meta: PostMeta = {
     postId: post.postId,
     author: post.author,

@@ -7,7 +7,7 @@ import type { Call } from '../runtime.ts';
 import type { FollowState, Pair, StartedFollow } from '../store/postgres/graph.ts';
 import type { EventKind } from '../store/postgres/outbox.ts';
 import type { TenantId, UserId } from '../timeline/ids.ts';
-import type { AuthorProfile } from '../timeline/post.ts';
+import type { WrittenProfile } from '../timeline/post.ts';
 import type { Changed, Forget } from './forget.ts';
 
 export type FollowRefusal = 'blocked' | 'follow_limit_reached';
@@ -48,7 +48,7 @@ export interface Relate {
   /** `untilMs`: end in milliseconds since the Unix epoch, in the future; absent for no end. */
   mute(call: Call, input: { readonly muter: UserId; readonly muted: UserId; readonly untilMs?: number }): Promise<void>;
   unmute(call: Call, input: { readonly muter: UserId; readonly muted: UserId }): Promise<void>;
-  putAuthor(call: Call, input: ProfileInput): Promise<AuthorProfile>;
+  putAuthor(call: Call, input: ProfileInput): Promise<WrittenProfile>;
 }
 
 /** The verbs of one transaction over the graph. */
@@ -60,7 +60,7 @@ export interface GraphTransaction {
   deleteBlock(pair: Pair): Promise<boolean>;
   upsertMute(pair: Pair & { readonly untilMs?: number }): Promise<boolean>;
   deleteMute(pair: Pair): Promise<boolean>;
-  putProfile(input: ProfileInput & { readonly tenant: TenantId }): Promise<AuthorProfile>;
+  putProfile(input: ProfileInput & { readonly tenant: TenantId }): Promise<WrittenProfile>;
   appendEvent(kind: EventKind, payload: Readonly<Record<string, string>>): Promise<void>;
 }
 

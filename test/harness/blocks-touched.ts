@@ -42,3 +42,38 @@ export async function blocksTouched(
   await session.end();
   return Math.min(...blocks);
 }
+
+/**
+ * Blocks of all statements that `load` runs one after the other, each with what the ones before it answered; the least of several runs, as above. Answers what the last run loaded, too.
+ */
+export async function blocksOfLoad<Result>(
+  database: TestDatabase,
+  { load, mode }: { readonly load: (to: Database) => Promise<Result>; readonly mode: string },
+): Promise<{ readonly blocks: number; readonly statements: readonly string[]; readonly result: Result }> {
+  const session = await database.session();
+  await session.query(`SET plan_cache_mode = ${mode}`);
+  const prepared = new Set<string>();
+  let blocks = 0;
+  let statements: string[] = [];
+  const explained: Pick<Database, 'query'> = {
+    async query<Row>(_signal: AbortSignal, { name, text }: Statement, values: readonly unknown[]) {
+      if (!prepared.has(name)) await session.query(`PREPARE "${name}" AS ${text}`);
+      prepared.add(name);
+      const given = values.map((value) => (typeof value === 'number' ? value : `'${value}'`)).join(', ');
+      const answer = await session.query(`EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE "${name}" (${given})`);
+      const plan = answer.rows[0]['QUERY PLAN'][0].Plan;
+      blocks += plan['Shared Hit Blocks'] + plan['Shared Read Blocks'];
+      statements.push(name);
+      return (await session.query(`EXECUTE "${name}" (${given})`)).rows as Row[];
+    },
+  };
+  const runs: { readonly blocks: number; readonly statements: readonly string[]; readonly result: Result }[] = [];
+  for (let run = 0; run < RUNS; run += 1) {
+    blocks = 0;
+    statements = [];
+    const result = await load(explained as Database);
+    runs.push({ blocks, statements, result });
+  }
+  await session.end();
+  return runs.reduce((least, run) => (run.blocks < least.blocks ? run : least));
+}

@@ -2,8 +2,8 @@
 import { Redis } from 'ioredis';
 import { inject } from 'vitest';
 
-/** By the first part of a key: timelines, lists of pulled authors, who is pulled, relations, meta and bodies of posts, states and profiles of authors. */
-export type CachedKind = 'tl' | 'al' | 'pull' | 'rel' | 'pm' | 'pb' | 'am' | 'ap';
+/** By the first part of a key: timelines, lists of pulled authors, who is pulled, relations, meta and bodies of posts, states and profiles of authors, counters. */
+export type CachedKind = 'tl' | 'al' | 'pull' | 'rel' | 'pm' | 'pb' | 'am' | 'ap' | 'pc';
 
 export interface Cached {
   /** Evicts every key of these kinds. */
@@ -12,6 +12,8 @@ export interface Cached {
   evictAll(): Promise<void>;
   /** Entries of a resident timeline, newest first; undefined where it is absent. */
   entries(viewer: string): Promise<readonly string[] | undefined>;
+  /** Takes an entry from a resident timeline and puts one there, as no script of ours would. */
+  corrupt(viewer: string, change: { readonly without?: string; readonly with?: string }): Promise<void>;
   /** As if the rebuild that is under way had begun a day ago, and so longer ago than any lease. */
   ageRebuild(viewer: string): Promise<void>;
   close(): void;
@@ -19,8 +21,9 @@ export interface Cached {
 
 const DAY_MS = 86_400_000;
 
-export function openCached(tenant: string): Cached {
-  const redis = new Redis(inject('servers').cacheUrl);
+/** In the cache that every test service has, or in that at `url`. */
+export function openCached(tenant: string, url = inject('servers').cacheUrl): Cached {
+  const redis = new Redis(url);
 
   async function find(pattern: string): Promise<readonly string[]> {
     const keys: string[] = [];
@@ -48,6 +51,12 @@ export function openCached(tenant: string): Cached {
         key = link === undefined ? undefined : `${head}:${link}`;
       }
       return entries;
+    },
+    async corrupt(viewer, change) {
+      const [key = ''] = await find(`tl:{*}:${tenant}:${viewer}`);
+      if (change.without !== undefined && (await redis.zrem(key, change.without)) !== 1)
+        throw new Error(`the timeline of ${viewer} has no entry ${change.without}`);
+      if (change.with !== undefined) await redis.zadd(key, `-${change.with}`, change.with);
     },
     async ageRebuild(viewer) {
       const [key = ''] = await find(`tl:{*}:${tenant}:${viewer}`);

@@ -15,6 +15,8 @@ export interface FaultProxy {
   /** Bytes that clients sent and that the target sent, also where they were dropped. */
   readonly bytesUp: number;
   readonly bytesDown: number;
+  /** How often clients sent something after an answer had been passed on to one of them. Exact where answers are delayed by longer than what is sent together takes. */
+  readonly turnsUp: number;
   /** Ends what is open and refuses what comes, as a stopped server does. */
   refuse(): Promise<void>;
   /** Resets what is open; later connections work. */
@@ -38,7 +40,12 @@ export interface FaultProxy {
   stop(): Promise<void>;
 }
 
-export async function startFaultProxy(target: { readonly host?: string; readonly port: number }): Promise<FaultProxy> {
+/** `uncounted`: connections on which a client ever says this are left out of `turnsUp`. */
+export async function startFaultProxy(target: {
+  readonly host?: string;
+  readonly port: number;
+  readonly uncounted?: string;
+}): Promise<FaultProxy> {
   const pairs = new Map<Socket, Socket>();
   const forgotten = new WeakSet<Socket>();
   let server: Server | undefined;
@@ -46,6 +53,9 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
   let connectionsTaken = 0;
   let bytesUp = 0;
   let bytesDown = 0;
+  const leftOut = new WeakSet<Socket>();
+  let turnsUp = 0;
+  let answered = true;
   let dropping = false;
   let delayMs = 0;
   let leftUntilCut: number | undefined;
@@ -71,6 +81,7 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
     from.on('data', (chunk: Buffer) => {
       if (!seen(chunk) || dropping || forgotten.has(from)) return;
       pass(() => {
+        if (pairs.has(to) && !leftOut.has(to)) answered = true;
         if (to.write(chunk)) return;
         from.pause();
         to.once('drain', () => from.resume());
@@ -89,6 +100,11 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
     upstream.setNoDelay(true);
     pump(client, upstream, (chunk) => {
       bytesUp += chunk.length;
+      if (target.uncounted !== undefined && chunk.includes(target.uncounted)) leftOut.add(client);
+      if (!leftOut.has(client)) {
+        if (answered) turnsUp += 1;
+        answered = false;
+      }
       if (leftUntilHeld === undefined || dropping || forgotten.has(client)) return true;
       const { bytes, reached } = leftUntilHeld;
       leftUntilHeld.bytes -= chunk.length;
@@ -163,6 +179,9 @@ export async function startFaultProxy(target: { readonly host?: string; readonly
     },
     get bytesDown() {
       return bytesDown;
+    },
+    get turnsUp() {
+      return turnsUp;
     },
     through(url) {
       const parsed = new URL(url);

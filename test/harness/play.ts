@@ -24,6 +24,8 @@ export interface StagedPost {
 export interface Cast {
   /** Carries out one more script; labels of earlier ones hold. */
   play(script: string): Promise<void>;
+  /** Gives a post that no script made a label. */
+  adopt(label: string, post: StagedPost): void;
   /** The post of a label. Throws where there is none. */
   post(label: string): StagedPost;
   /** Post IDs of labels, in the order given. */
@@ -113,6 +115,9 @@ export function createCast(stage: Stage): Cast {
           );
         }
       }
+    },
+    adopt: (label, made) => {
+      posts.set(label, made);
     },
     post,
     ids: (...labels) => labels.map((label) => post(label).postId),

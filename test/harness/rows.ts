@@ -27,7 +27,7 @@ WITH given AS (
 INSERT INTO posts (tenant_id, author_id, post_id, text, visibility, plain_repost,
   reply_to_post_id, reply_to_author_id, repost_of_post_id, repost_of_author_id)
 SELECT $1, author, "postId", coalesce(text, 'post ' || "postId"), coalesce(visibility, 'public'),
-  "repostOf" IS NOT NULL AND "replyTo" IS NULL AND text = '',
+  "repostOf" IS NOT NULL AND "replyTo" IS NULL AND text IS NOT DISTINCT FROM '',
   ("replyTo"->>'postId')::bigint, "replyTo"->>'author', ("repostOf"->>'postId')::bigint, "repostOf"->>'author'
 FROM given`;
 
@@ -65,6 +65,18 @@ export async function storeFollowees(
   await database.sql(
     'INSERT INTO follows (tenant_id, follower_id, followee_id) SELECT $1, $2, followee FROM unnest($3::text[]) AS followee',
     [tenant, edge.follower, edge.followees],
+  );
+}
+
+/** Makes the first of each pair follow the second, all in one statement. */
+export async function storeFollows(
+  database: Pick<TestDatabase, 'sql'>,
+  tenant: string,
+  pairs: readonly (readonly [follower: string, followee: string])[],
+): Promise<void> {
+  await database.sql(
+    'INSERT INTO follows (tenant_id, follower_id, followee_id) SELECT $1, * FROM unnest($2::text[], $3::text[])',
+    [tenant, pairs.map(([follower]) => follower), pairs.map(([, followee]) => followee)],
   );
 }
 

@@ -116,6 +116,21 @@ describe('a result', () => {
     expect(JSON.parse(jsonOf({ ...result, invalid: [] }))).not.toHaveProperty('invalid');
   });
 
+  it('compares each of the others with what ours measured beside it, where that differs', () => {
+    const besides = {
+      ...result,
+      against: { busy: measured('scan', 10), silent: measured('lookups', 50) },
+      oursBeside: { busy: measured('ours', 12), silent: measured('ours', 75) },
+      ratioMin: 0,
+      ratioMax: 1.3,
+    };
+    expect(JSON.parse(jsonOf(besides)).against).toEqual({
+      busy: { value: 10, ratio: 1.2 },
+      silent: { value: 50, ratio: 1.5 },
+    });
+    expect(shortfalls(besides)).toEqual(['1.50 of lookups, at most 1.3 is asked']);
+  });
+
   it('says what ours is too large for', () => {
     expect(shortfalls({ ...result, oursMax: 3_000, ratioMax: 0.75 })).toEqual([]);
     expect(shortfalls({ ...result, oursMax: 2_000, ratioMax: 0.25 })).toEqual([
@@ -227,6 +242,21 @@ describe('a tiny run', () => {
   );
 
   it(
+    'of read compares the pages of all, then their rates, and p99 during fan-outs',
+    async () => {
+      const result = await runTiny('read', '--size', '500', '--rounds', '5', '--seconds', '0.1');
+      expect(result).toMatchObject({
+        name: 'read',
+        ours: expect.any(Number),
+        unit: 'pages/s',
+        against: { connect: rate, echo: rate, 'pull by sql': rate, 'decoded pages': rate },
+        figures: { 'server CPU': figure('µs/page'), 'during fan-out': figure('times the p99 without') },
+      });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
     'of isolation measures small posts, idle and during large fan-outs',
     async () => {
       const result = await runTiny('isolation', '--size', '20');
@@ -236,6 +266,21 @@ describe('a tiny run', () => {
         unit: 'ms, p99',
         against: { idle: rate },
       });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of stampede counts what a large author’s post costs the stores',
+    async () => {
+      const result = await runTiny('stampede', '--size', '40');
+      expect(result).toMatchObject({
+        name: 'stampede',
+        ours: expect.any(Number),
+        against: {},
+        figures: { 'list reads': { value: expect.any(Number) }, 'body reads': { value: expect.any(Number) } },
+      });
+      expect(result['ours']).toBeLessThanOrEqual(2);
     },
     RUN_MAX_MS,
   );

@@ -41,6 +41,17 @@ it('a lane in which nothing is open any more shows zero, not what it last had', 
   ]);
 });
 
+describe('the queue Redis', () => {
+  it('shows what it holds beside what it may hold', async () => {
+    const metrics = createMetrics();
+    metrics.queueMemory({ usedBytes: 40, limitBytes: 100 });
+    expect(await lines(metrics, 'tributary_queue_memory_')).toEqual([
+      'tributary_queue_memory_used_bytes 40',
+      'tributary_queue_memory_limit_bytes 100',
+    ]);
+  });
+});
+
 describe('a lane', () => {
   it('shows its queue, its dead letters and how deaf its worker is, and zero once that is over', async () => {
     const metrics = createMetrics();

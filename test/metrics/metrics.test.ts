@@ -52,6 +52,15 @@ describe('the measures', () => {
     );
   });
 
+  it('tell a read just below the objective of 100 ms from one just above', async () => {
+    const metrics = createMetrics();
+    for (const seconds of [0.08, 0.099, 0.101, 0.14])
+      metrics.readFinished({ surface: 'home', seconds, outcome: 'ok', redisBatches: 4, postgresBatches: 0 });
+    const at = async (le: string) =>
+      sample(metrics, 'tributary_read_seconds_bucket', `le="${le}",surface="home",outcome="ok"`);
+    expect([await at('0.075'), await at('0.1'), await at('0.15')]).toEqual([0, 2, 4]);
+  });
+
   it('stay apart in two servers of one process', async () => {
     for (let round = 1; round <= 2; round += 1) {
       const door = await start();
@@ -103,9 +112,9 @@ describe('the measures', () => {
     for (const surface of ['home', 'home_newer', 'head', 'author', 'single', 'batch'] as const) {
       for (const reason of HIDDEN_REASONS) metrics.entryFiltered({ surface, reason });
       for (const outcome of ['ok', 'refused', 'unavailable', 'failed'] as const)
-        metrics.readFinished({ surface, seconds: 1, outcome });
+        metrics.readFinished({ surface, seconds: 1, outcome, redisBatches: 4, postgresBatches: 2 });
       for (const completeness of ['complete', 'reduced', 'stale', 'partial', 'unavailable'] as const) {
-        metrics.pageServed({ surface, completeness, rounds: 2, short: true, empty: true });
+        metrics.pageServed({ surface, completeness, rounds: 2, entries: 7, short: true, empty: true });
       }
     }
     expect((await metrics.exposition()).body.length).toBeLessThan(SCRAPE_BYTES_MAX);
@@ -134,7 +143,8 @@ describe('the measures', () => {
     metrics.databaseCancelled('requests');
     metrics.idLeaseLost();
     metrics.idMintRefused('clock_behind');
-    metrics.pageServed({ surface: 'home', completeness: 'complete', rounds: 3, short: true, empty: false });
+    metrics.pageServed({ surface: 'home', completeness: 'complete', rounds: 3, entries: 7, short: true, empty: false });
+    metrics.idLeaseFailed('no_answer');
     expect(await sample(metrics, 'tributary_publish_seconds_count', 'outcome="ok"')).toBe(1);
     expect(await sample(metrics, 'tributary_missing_entries_total', 'surface="home"')).toBe(1);
     expect(await sample(metrics, 'tributary_rejected_tokens_total', 'reason="seal"')).toBe(1);
@@ -142,6 +152,8 @@ describe('the measures', () => {
     expect(await sample(metrics, 'tributary_database_client_errors_total', 'pool="requests"')).toBe(1);
     expect(await sample(metrics, 'tributary_database_cancelled_statements_total', 'pool="requests"')).toBe(1);
     expect(await sample(metrics, 'tributary_id_mints_refused_total', 'reason="clock_behind"')).toBe(1);
+    expect(await sample(metrics, 'tributary_id_lease_failures_total', 'why="no_answer"')).toBe(1);
+    expect(await sample(metrics, 'tributary_page_entries_total', 'surface="home"')).toBe(7);
     expect(await sample(metrics, 'tributary_short_pages_total', 'surface="home"')).toBe(1);
     expect(await sample(metrics, 'tributary_empty_pages_total', 'surface="home"')).toBe(0);
     expect(await sample(metrics, 'tributary_page_rounds_bucket', 'le="2",surface="home"')).toBe(0);
@@ -154,6 +166,18 @@ describe('the measures', () => {
     expect(body).toContain('tributary_nodejs_eventloop_lag_p99_seconds');
     expect(body).toContain('tributary_process_resident_memory_bytes');
   });
+});
+
+it('what an alert takes the rise of is zero from the start, so that the first event is a rise', async () => {
+  const { body } = await createMetrics().exposition();
+  for (const series of [
+    'tributary_id_lease_failures_total{why="no_answer"}',
+    'tributary_id_mints_refused_total{reason="no_lease"}',
+    'tributary_queue_faults_total{fault="memory_full"}',
+    'tributary_drift_entries_total{kind="missing"}',
+    'tributary_author_class_changes_total{from="push",to="both",cause="slow_fanout"}',
+  ])
+    expect(body).toContain(`\n${series} 0\n`);
 });
 
 describe('the pages for operators', () => {

@@ -102,6 +102,21 @@ it('the queue tells what waits, since when, and what is at work', async () => {
   finish.resolve();
 });
 
+it('the queue tells how much of its bound the server has filled, as the server itself would refuse', async () => {
+  const before = await stage.queue.lookAtMemory(soon());
+  const [, maxmemory] = (await raw.config('GET', 'maxmemory')) as string[];
+  expect(before.limitBytes).toBe(Number(maxmemory));
+  expect(before.limitBytes).toBeGreaterThan(0);
+  const info = await raw.info('memory');
+  expect(before.usedBytes).toBeGreaterThan(0);
+  expect(before.usedBytes).toBeLessThan(Number(/^used_memory_peak:(\d+)/m.exec(info)?.[1]) + 1);
+  const filler = `${stage.prefix}:filler`;
+  await raw.setrange(filler, 8_000_000, 'x');
+  const after = await stage.queue.lookAtMemory(soon());
+  await raw.del(filler);
+  expect(after.usedBytes - before.usedBytes).toBeGreaterThan(6_000_000);
+});
+
 describe('a worker', () => {
   it('that closes waits for what runs, and takes nothing more', async () => {
     const begun = Promise.withResolvers<void>();

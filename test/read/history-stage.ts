@@ -21,7 +21,8 @@ import { type Runtime, systemClock, systemRandom } from '../../src/runtime.ts';
 import { loadAuthors } from '../../src/store/postgres/authors.ts';
 import { createDatabase } from '../../src/store/postgres/client.ts';
 import { loadRelations } from '../../src/store/postgres/graph-reads.ts';
-import { findWrittenBy, loadNewestPushedOf, loadSnapshot } from '../../src/store/postgres/home-pages.ts';
+import { findWrittenBy, loadNewestPushedOf } from '../../src/store/postgres/home-pages.ts';
+import { loadSnapshot } from '../../src/store/postgres/home-snapshot.ts';
 import { loadPostsById } from '../../src/store/postgres/posts.ts';
 import { createAuthorFacts, createPostFacts, createRelationFacts } from '../../src/store/redis/facts.ts';
 import { createKeys } from '../../src/store/redis/keys.ts';
@@ -512,6 +513,7 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       sets: elsewhere.timelines,
       nameOf: (of) => of.viewer,
       newToken,
+      random: systemRandom,
       leaseMs: config.rebuild.leaseMs,
       concurrencyMax: config.rebuild.concurrencyMax,
       async loadSnapshot(signal, query) {

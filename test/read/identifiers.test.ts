@@ -96,6 +96,23 @@ describe.each(PROTOCOLS)('by %s', (protocol) => {
   });
 });
 
+it('users whose IDs are names of an object’s own parts follow, mute, post and are shown like any other', async () => {
+  const odd = await service.tenant();
+  const cast = odd.cast();
+  await cast.play(`__proto__ follows constructor, toString; constructor posts "c" as c1; toString posts "t" as t1; __proto__ posts "p" as p1
+    constructor is open; __proto__ is open; __proto__ mutes hasOwnProperty; constructor quotes p1 "see" as c2`);
+  await service.settle();
+  for (const protocol of PROTOCOLS) {
+    const read = () => odd.by[protocol].timeline.getHomeTimeline({ viewerId: '__proto__' });
+    const { entries, authors } = await read();
+    expect(entries.map((view) => view.post?.postId)).toEqual(cast.ids('c2', 'p1', 't1', 'c1'));
+    expect(Object.keys(authors).sort()).toEqual(['__proto__', 'constructor']);
+    await cast.play('__proto__ mutes constructor');
+    expect((await read()).entries.map((view) => view.post?.postId)).toEqual(cast.ids('p1', 't1'));
+    await cast.play('__proto__ unmutes constructor');
+  }
+});
+
 it('JSON spells IDs as strings', async () => {
   const response = await fetch(`http://127.0.0.1:${service.service.httpPort}/tributary.v1.PostService/GetPost`, {
     method: 'POST',

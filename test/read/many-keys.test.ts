@@ -5,7 +5,7 @@ import { describe, expect, inject, it } from 'vitest';
 import { createLeaseFill } from '../../src/read/lease-fill.ts';
 import { createRebuild } from '../../src/repair/rebuild.ts';
 import { createApiKeys } from '../../src/rpc/api-keys.ts';
-import { systemClock } from '../../src/runtime.ts';
+import { systemClock, systemRandom } from '../../src/runtime.ts';
 import { type AuthorFact, createAuthorFacts, type Facts } from '../../src/store/redis/facts.ts';
 import type { Timelines } from '../../src/store/redis/timelines.ts';
 import type { TenantId, UserId } from '../../src/timeline/ids.ts';
@@ -66,6 +66,7 @@ describe('fifty thousand keys, once each', TIMEOUT, () => {
       nameOf: ({ viewer }) => viewer,
       loadSnapshot: async () => ({ postIds: [], floor: 0 }),
       newToken: () => 'token',
+      random: systemRandom,
       leaseMs: 1_000,
       concurrencyMax: TOGETHER,
       events: { rebuilt: () => undefined, joined: () => (joined += 1), failed: () => undefined },

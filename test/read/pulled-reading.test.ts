@@ -166,14 +166,14 @@ describe('lists', () => {
     const asked: (readonly string[])[] = [];
     const why: string[] = [];
     const readEntries = createReadPulledEntries({
-      lists: { pages: async (_, { lists }) => lists.map(() => READY) },
+      lists: { pages: async (_, lists) => lists.map(() => READY) },
       rebuild: async () => 'done',
       loadNewestOfMany: async (_, { authors }) => {
         asked.push(authors);
         return ids(7);
       },
       listsMax: 500,
-      events: { listRead: () => undefined, queried: (reason) => why.push(reason) },
+      events: { queried: (reason) => why.push(reason) },
       ...parts,
     });
     return { asked, why, read: () => readEntries(call(), AUTHORS, NEWEST) };
@@ -183,7 +183,6 @@ describe('lists', () => {
     const { asked, read: readAll } = entries({});
     const found = await readAll();
     expect(found.lists.map(({ of }) => of)).toEqual(AUTHORS);
-    expect(found).toMatchObject({ partial: false });
     expect(found.queried).toBeUndefined();
     expect(asked).toEqual([]);
   });
@@ -194,28 +193,28 @@ describe('lists', () => {
     expect(found.lists).toHaveLength(10);
     expect(found.queried).toEqual({ floor: 0, ids: [7] });
     expect(asked).toEqual([AUTHORS.slice(10).map(({ author }) => author)]);
-    expect({ partial: found.partial, why }).toEqual({ partial: false, why: ['beyond'] });
+    expect(why).toEqual(['beyond']);
   });
 
-  it('that Redis did not answer for are queried, and the page says that it is partial', async () => {
+  it('that Redis did not answer for are queried, and the page is whole', async () => {
     const {
       asked,
       why,
       read: readAll,
     } = entries({
-      lists: { pages: async (_, { lists }) => lists.map((_list, at) => (at % 2 === 0 ? READY : AWAY)) },
+      lists: { pages: async (_, lists) => lists.map((_list, at) => (at % 2 === 0 ? READY : AWAY)) },
     });
     const found = await readAll();
     expect(found.lists).toHaveLength(15);
     expect(asked).toEqual([AUTHORS.filter((_, at) => at % 2 === 1).map(({ author }) => author)]);
-    expect({ partial: found.partial, why }).toEqual({ partial: true, why: ['not_ready'] });
+    expect(why).toEqual(['not_ready']);
   });
 
   it('that are not there are rebuilt, a bounded number at once; whoever is left is in the one query', async () => {
     const rebuilt = new Set<string>();
     const { asked, read: readAll } = entries({
       lists: {
-        pages: async (_, { lists }) => lists.map(({ author }) => (rebuilt.has(author) ? READY : { state: 'absent' })),
+        pages: async (_, lists) => lists.map(({ author }) => (rebuilt.has(author) ? READY : { state: 'absent' })),
       },
       rebuild: async (_, { author }) => {
         rebuilt.add(author);
@@ -224,33 +223,29 @@ describe('lists', () => {
     });
     const first = await readAll();
     expect(rebuilt.size).toBe(8);
-    expect(first).toMatchObject({ partial: false });
     expect(first.lists.map(({ of }) => of)).toEqual(AUTHORS.slice(0, 8));
     expect(asked).toEqual([AUTHORS.slice(8).map(({ author }) => author)]);
     for (let again = 0; again < 3; again += 1) await readAll();
     expect(rebuilt.size).toBe(30);
   });
 
-  it.each(['busy', 'refused'] as const)(
-    'whose rebuild is %s are queried, and the page says that it is partial',
-    async (outcome) => {
-      const { asked, read: readAll } = entries({
-        lists: {
-          pages: async (_, { lists }) => lists.map(() => ({ state: 'building', floor: 0, ids: ids(postIdFrom(9)) })),
-        },
-        rebuild: async () => outcome,
-      });
-      const found = await readAll();
-      expect(found).toMatchObject({ lists: [], partial: true, queried: { floor: 0, ids: [7] } });
-      expect(asked).toEqual([AUTHORS.map(({ author }) => author)]);
-    },
-  );
+  it.each(['busy', 'refused'] as const)('whose rebuild is %s are queried, and the page is whole', async (outcome) => {
+    const { asked, read: readAll } = entries({
+      lists: {
+        pages: async (_, lists) => lists.map(() => ({ state: 'building', floor: 0, ids: ids(postIdFrom(9)) })),
+      },
+      rebuild: async () => outcome,
+    });
+    const found = await readAll();
+    expect(found).toEqual({ lists: [], queried: { floor: 0, ids: [7] } });
+    expect(asked).toEqual([AUTHORS.map(({ author }) => author)]);
+  });
 
   it('that vanish as soon as they are there are queried', async () => {
     const { asked, read: readAll } = entries({
-      lists: { pages: async (_, { lists }) => lists.map(() => ({ state: 'absent' })) },
+      lists: { pages: async (_, lists) => lists.map(() => ({ state: 'absent' })) },
     });
-    expect(await readAll()).toMatchObject({ lists: [], partial: false });
+    expect(await readAll()).toMatchObject({ lists: [] });
     expect(asked).toHaveLength(1);
   });
 });

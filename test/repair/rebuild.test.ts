@@ -1,7 +1,7 @@
 /** Owns the rebuild of a timeline against what may happen while it runs: pushes, deletions, evictions, deaths and failures between the snapshot and its storing. */
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
 import { TributaryError } from '../../src/errors.ts';
-import { createCandidates } from '../../src/read/candidates.ts';
+import { createOpenHomeSource } from '../../src/read/candidates.ts';
 import { createReadResidentHome } from '../../src/read/resident-home.ts';
 import {
   createForcedRebuild,
@@ -10,12 +10,13 @@ import {
   type RebuildParts,
   type RebuildReason,
 } from '../../src/repair/rebuild.ts';
-import { type Call, systemClock } from '../../src/runtime.ts';
-import type { Snapshot } from '../../src/store/postgres/home-pages.ts';
+import { type Call, systemClock, systemRandom } from '../../src/runtime.ts';
+import type { Snapshot } from '../../src/store/postgres/home-snapshot.ts';
 import { createReadHomeEntries } from '../../src/store/redis/home-entries.ts';
 import type { Timelines } from '../../src/store/redis/timelines.ts';
 import { POST_ID_MAX, type PostId, type TenantId, type UserId } from '../../src/timeline/ids.ts';
 import { eventually, within } from '../harness/eventually.ts';
+import { createTestClock } from '../harness/test-clock.ts';
 import {
   type CacheUnderTest,
   ids,
@@ -62,6 +63,7 @@ function rebuilder(
     nameOf: ({ viewer }) => viewer,
     loadSnapshot,
     newToken,
+    random: systemRandom,
     leaseMs: LEASE_MS,
     concurrencyMax: 4,
     events: {
@@ -161,6 +163,27 @@ describe('between the snapshot and its storing', () => {
     expect(await rebuilding).toBe('lost');
     expect(await look()).toEqual(ready([50]));
   });
+
+  it('a forced rebuild waits for whoever came first after it had dropped the timeline', async () => {
+    const held = barrier<Snapshot>();
+    const elsewhere = rebuilder(held.pass);
+    let first: Promise<RebuildOutcome> | undefined;
+    const here = rebuilder(async () => snapshot(50));
+    const forced = createForcedRebuild<Viewer>({
+      sets: timelines,
+      async rebuild(of, { viewer }, reason) {
+        first ??= elsewhere(call(), RITA, 'absent');
+        await held.reached;
+        const outcome = await here(of, viewer, reason);
+        held.open(snapshot(40));
+        return outcome;
+      },
+    });
+    expect(await forced(call(), { viewer: RITA })).toBe('ready');
+    expect(outcomes).toEqual(['busy', 'rebuilt', 'ready']);
+    expect(await first).toBe('rebuilt');
+    expect(await look()).toEqual(ready([40]));
+  });
 });
 
 describe('a process that dies while it rebuilds', () => {
@@ -178,7 +201,7 @@ describe('a process that dies while it rebuilds', () => {
     const rebuild = rebuilder(async () => snapshot(30));
     const empty = { entries: [], targets: new Map() };
     let fromPostgres = 0;
-    const open = createCandidates({
+    const open = createOpenHomeSource({
       readResident: createReadResidentHome({
         readEntries: createReadHomeEntries(under.cache, under.keys, { cap: 5, lifeMs: 60_000, tokenLifeMs: 3_000 }),
         pulledFacts: { fill: async () => ['won'] },
@@ -191,8 +214,7 @@ describe('a process that dies while it rebuilds', () => {
         waitMs: 50,
         events: { timelineRead: () => undefined, pulledRead: () => undefined, pulledFilled: () => undefined },
       }),
-      readPulled: async () => ({ lists: [], partial: false }),
-      loadPosts: async () => empty,
+      readPulled: async () => ({ lists: [] }),
       loadOlder: async () => {
         fromPostgres += 1;
         return empty;
@@ -202,11 +224,14 @@ describe('a process that dies while it rebuilds', () => {
       events: { pulledAuthors: () => undefined },
     });
     const first = open(call(), RITA);
-    await within(first.older(POST_ID_MAX, 10), LEASE_MS * 5);
+    await within(
+      first.older(POST_ID_MAX, 10, () => undefined),
+      LEASE_MS * 5,
+    );
     expect({ partial: first.partial(), fromPostgres }).toEqual({ partial: true, fromPostgres: 1 });
     await eventually(async () => {
       const later = open(call(), RITA);
-      await later.older(POST_ID_MAX, 10);
+      await later.older(POST_ID_MAX, 10, () => undefined);
       expect(later.partial()).toBe(false);
     });
     expect(await look()).toEqual(ready([30]));
@@ -270,17 +295,16 @@ describe('readers who come at once', () => {
 });
 
 describe('a load that fails', () => {
-  it('is not remembered: the next one does it, and 1,000 failures leave nothing under way', async () => {
+  it('is tried anew after a moment, and 200 failures leave nothing under way', async () => {
     let broken = true;
     const rebuild = rebuilder(async () => {
       if (broken) throw new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
       return snapshot(10);
     });
     expect(await rebuild(call(), RITA, 'absent')).toBe('failed');
-    const viewers = Array.from({ length: 1_000 }, (_, at) => user(`viewer-${at}`));
+    const viewers = Array.from({ length: 200 }, (_, at) => user(`viewer-${at}`));
     for (const viewer of viewers) expect(['failed', 'overloaded']).toContain(await rebuild(call(), viewer, 'absent'));
     broken = false;
-    // Its lease holds the next one up, unless it was given back.
     await eventually(async () => expect(await rebuild(call(), RITA, 'absent')).toBe('rebuilt'));
     expect(joins).toBe(0);
     expect(await look()).toEqual(ready([10]));
@@ -294,5 +318,53 @@ describe('a load that fails', () => {
     });
     expect(await within(rebuild(call(), RITA, 'absent'), LEASE_MS * 10)).toBe('failed');
     await eventually(async () => expect(await rebuild(call(), RITA, 'absent')).toBe('rebuilt'));
+  });
+
+  it('keeps its readers from trying at once, for less than a second, and leaves no lease behind', async () => {
+    const clock = createTestClock();
+    clock.freeze();
+    let broken = true;
+    const loads: { readonly viewer: UserId; readonly atMs: number }[] = [];
+    const rebuild = rebuilder(
+      async (_signal, { viewer }) => {
+        loads.push({ viewer, atMs: clock.monotonicMs() });
+        if (broken) throw new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
+        return snapshot(10);
+      },
+      // A lease that was left behind would never be over.
+      { clock, leaseMs: 60_000, concurrencyMax: 8 },
+    );
+    const viewers = Array.from({ length: 8 }, (_, at) => user(`viewer-${at}`));
+    const readers = () =>
+      Promise.all(viewers.flatMap((viewer) => [1, 2, 3].map(() => rebuild(call(), viewer, 'absent'))));
+    const awayFromMs = clock.monotonicMs();
+    while (clock.monotonicMs() < awayFromMs + 3_000) {
+      for (const outcome of await readers()) expect(['failed', 'cooling_down']).toContain(outcome);
+      clock.advance(50);
+    }
+    for (const viewer of viewers) {
+      const times = loads.filter((load) => load.viewer === viewer).map(({ atMs }) => atMs);
+      expect(times.length).toBeGreaterThan(2);
+      for (const from of times)
+        expect(times.filter((atMs) => atMs >= from && atMs < from + 1_000).length).toBeLessThanOrEqual(2);
+    }
+    // Not all at the same moments.
+    expect(new Set(loads.map(({ atMs }) => atMs)).size).toBeGreaterThan(6);
+
+    broken = false;
+    clock.advance(1_000);
+    expect(new Set(await readers())).toEqual(new Set(['rebuilt']));
+  });
+
+  it('does not hold up a forced rebuild', async () => {
+    let broken = true;
+    const rebuild = rebuilder(async () => {
+      if (broken) throw new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
+      return snapshot(10);
+    });
+    expect(await rebuild(call(), RITA, 'absent')).toBe('failed');
+    broken = false;
+    expect(await rebuild(call(), RITA, 'absent')).toBe('cooling_down');
+    expect(await rebuild(call(), RITA, 'forced')).toBe('rebuilt');
   });
 });

@@ -57,3 +57,29 @@ describe.each([
     client.close();
   });
 });
+
+describe('a caller who leaves', () => {
+  let patient: TestDoor;
+  beforeAll(async () => {
+    patient = await startDoor({ env: { READ_DEADLINE_DEFAULT_MS: '60000', READ_DEADLINE_MAX_MS: '60000' } });
+  });
+  afterAll(async () => {
+    await patient.frontDoor.stop();
+  });
+
+  it.each(['grpc-js on the gRPC port', 'Connect JSON over HTTP/1.1', 'connect-node gRPC on the HTTP port'] as const)(
+    'ends the work long before the deadline: %s',
+    async (name) => {
+      const client = openClient(name, patient);
+      const leaving = new AbortController();
+      const request = { viewerId: HANGING_VIEWER };
+      const call = failureOf(client.unary(getHomeTimeline, request, { headers, signal: leaving.signal }));
+      await patient.flows.untilRunning(1);
+      leaving.abort();
+      expect((await call).code).toBe('CANCELLED');
+      await patient.flows.untilRunning(0);
+      expect(patient.flows.reached.at(-1)?.call.signal.reason).toMatchObject({ reason: 'CALL_CANCELLED' });
+      client.close();
+    },
+  );
+});

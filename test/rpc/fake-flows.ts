@@ -6,8 +6,9 @@ import { TributaryError } from '../../src/errors.ts';
 import type { HomePage } from '../../src/read/page.ts';
 import type { Flows } from '../../src/rpc/flows.ts';
 import type { Call } from '../../src/runtime.ts';
+import { encodeBody, encodeProfile } from '../../src/store/encode-bodies.ts';
 import { type PostId, parseUserId, postIdFrom, type UserId } from '../../src/timeline/ids.ts';
-import type { AuthorProfile, Post } from '../../src/timeline/post.ts';
+import type { AuthorProfile, Post, WrittenPost } from '../../src/timeline/post.ts';
 
 /** Its reads end only with their signal. */
 export const HANGING_VIEWER = 'hangs';
@@ -79,11 +80,11 @@ export function createFakeFlows(): FakeFlows {
     },
     publish: (call, input) =>
       inside('publish', call, input, input.author, () => ({
-        post: postOf(input.author, Number.MAX_SAFE_INTEGER, input.text),
+        post: writtenPost(input.author, Number.MAX_SAFE_INTEGER, input.text),
         ownTimelinePending: false,
       })),
     edit: (call, input) =>
-      inside('edit', call, input, input.author, () => postOf(input.author, input.postId, input.text)),
+      inside('edit', call, input, input.author, () => writtenPost(input.author, input.postId, input.text)),
     remove: (call, input) => inside('remove', call, input, input.author, () => undefined),
     relate: {
       follow: (call, input) => inside('follow', call, input, input.follower, () => ({ relationVersion: 1 })),
@@ -155,7 +156,12 @@ function hang(signal: AbortSignal): Promise<never> {
   });
 }
 
-function postOf(author: string, id: number, text = 'hello'): Post {
+function postOf(author: string, id: number): Post {
+  const { meta, body } = writtenPost(author, id);
+  return { meta, body: encodeBody(body) };
+}
+
+function writtenPost(author: string, id: number, text = 'hello'): WrittenPost {
   const postId: PostId = postIdFrom(id);
   return {
     meta: {
@@ -173,12 +179,12 @@ function postOf(author: string, id: number, text = 'hello'): Post {
 }
 
 function profileOf(author: string): AuthorProfile {
-  return {
+  return encodeProfile({
     author: author as UserId,
     displayName: `The ${author}`,
     avatarAddress: '',
     bio: '',
     protected: false,
     profileVersion: 3,
-  };
+  });
 }

@@ -258,3 +258,35 @@ describe('for all posts and viewers', () => {
     );
   });
 });
+
+describe('an author of whom something is not known', () => {
+  const { authorState: _state, relation: _relation, ...rest } = facts();
+  const never = (): never => {
+    throw new Error('asked for what is not known');
+  };
+  const of = (unknown: readonly UserId[], targets: readonly PostMeta[] = []): VisibilityFacts => ({
+    ...rest,
+    unknown: new Set(unknown),
+    authorState: (author) => (unknown.includes(author) ? never() : UNKNOWN_AUTHOR),
+    relation: (author) => (unknown.includes(author) ? never() : { ...NO_RELATION, follows: true }),
+    target: (postId) => targets.find((target) => target.postId === postId),
+  });
+
+  it('shows nothing, to anybody, on any surface, and is not asked about', () => {
+    for (const judge of [hiddenFromHome, hiddenReason, hiddenAsTarget]) {
+      expect(judge(post(), of([BOB]))).toBe('unknown');
+      expect(judge(post({ author: ALICE }), of([ALICE]))).toBe('unknown');
+      expect(judge(post(), of([CAROL]))).toBeUndefined();
+    }
+  });
+
+  it('hides what answers or reposts them, but for one’s own', () => {
+    const target = post({ postId: postIdFrom(99), author: CAROL });
+    const answer = post({ replyTo: refTo(target) });
+    expect(hiddenFromHome(answer, of([CAROL], [target]))).toBe('unknown');
+    expect(hiddenFromHome(post({ plainRepost: true, repostOf: refTo(target) }), of([CAROL], [target]))).toBe('unknown');
+    expect(hiddenFromHome({ ...answer, author: ALICE }, of([CAROL], [target]))).toBeUndefined();
+    const bare = post({ author: ALICE, plainRepost: true, repostOf: refTo(target) });
+    expect(hiddenFromHome(bare, of([CAROL], [target]))).toBe('target_hidden');
+  });
+});

@@ -7,6 +7,7 @@ import { claimGenerator, renewGenerator } from '../../src/store/postgres/generat
 import { GENERATOR_COUNT, type PostId, postIdMs, SEQUENCE_COUNT } from '../../src/timeline/ids.ts';
 import { createMint, type Lease, type MintPostId } from '../../src/write/mint.ts';
 import { createTestDatabase, type TestDatabase } from '../harness/database.ts';
+import { eventually } from '../harness/eventually.ts';
 import { createTestClock, type TestClock } from '../harness/test-clock.ts';
 
 let testDatabase: TestDatabase;
@@ -34,6 +35,7 @@ afterEach(async () => {
 interface Minter {
   readonly clock: TestClock;
   readonly refusals: string[];
+  readonly leaseFailures: string[];
   readonly mint: MintPostId;
 }
 
@@ -41,12 +43,15 @@ interface Minter {
 function startMinter({
   clock = createTestClock(),
   agoMs = () => 0,
+  renews = () => true,
 }: {
   clock?: TestClock;
   agoMs?: () => number;
+  renews?: () => boolean;
 } = {}): Minter {
   const holder = randomUUID();
   const refusals: string[] = [];
+  const leaseFailures: string[] = [];
   const shift = async (lease: Lease): Promise<Lease> => {
     const ms = agoMs();
     if (ms > 0)
@@ -62,10 +67,14 @@ function startMinter({
       const lease = await claimGenerator(database, signal, holder);
       return lease && shift(lease);
     },
-    renew: (signal, generator) => renewGenerator(database, signal, holder, generator),
+    async renew(signal, generator) {
+      if (!renews()) throw new Error('Postgres is away');
+      return renewGenerator(database, signal, holder, generator);
+    },
+    leaseFailed: (why) => leaseFailures.push(why),
     refused: (why) => refusals.push(why),
   });
-  return { clock, refusals, mint };
+  return { clock, refusals, leaseFailures, mint };
 }
 
 const signal = (): AbortSignal => AbortSignal.timeout(20_000);
@@ -171,8 +180,9 @@ describe('processes that come and go', () => {
     const early = await Promise.all(first.map((minter) => mintMany(minter, 500)));
     expect(new Set(early.map(([id]) => generatorOf(id as PostId))).size).toBe(20);
 
-    const refused = await refusal(startMinter());
-    expect(refused.reason).toBe('ID_LEASE_UNAVAILABLE');
+    const oneTooMany = startMinter();
+    expect((await refusal(oneTooMany)).reason).toBe('ID_LEASE_UNAVAILABLE');
+    expect(oneTooMany.leaseFailures).toEqual(['none_free']);
 
     // The dead minted nothing after this moment: their promises may end here, as they would some seconds later by themselves.
     const dead = early.slice(0, 10).map(([id]) => generatorOf(id as PostId));
@@ -207,6 +217,23 @@ describe('processes that come and go', () => {
     ids.push(...(await mintMany(paused, 500)));
     expectAllDifferent(ids);
     expect(generatorOf(ids.at(-1) as PostId)).toBe(7);
+  });
+});
+
+describe('a lease that cannot be renewed', () => {
+  it('is told of while IDs are minted still, and refuses nobody before it has run out', async () => {
+    let away = false;
+    const minter = startMinter({ renews: () => !away });
+    await mintMany(minter, 10);
+    expect(minter.leaseFailures).toEqual([]);
+    away = true;
+    minter.clock.advance(6_000);
+    await mintMany(minter, 10);
+    await eventually(() => expect(minter.leaseFailures).toContain('no_answer'));
+    expect(minter.refusals).toEqual([]);
+    minter.clock.advance(6_000);
+    expect((await refusal(minter)).reason).toBe('ID_LEASE_UNAVAILABLE');
+    expect(minter.refusals).toEqual(['no_lease']);
   });
 });
 

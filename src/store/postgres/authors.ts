@@ -1,6 +1,7 @@
 /** Owns authors' rows: their profile, whether they are protected, and whether they are active. An absent row is an active author without a profile. */
 import type { TenantId, UserId } from '../../timeline/ids.ts';
-import type { AuthorLifecycle, AuthorProfile, AuthorState } from '../../timeline/post.ts';
+import type { AuthorLifecycle, AuthorProfile, AuthorState, WrittenProfile } from '../../timeline/post.ts';
+import { encodeProfile } from '../encode-bodies.ts';
 import type { Database, Statement, Transaction } from './client.ts';
 
 interface AuthorRow {
@@ -49,8 +50,8 @@ const PUT: Statement = {
 /** Stores the profile whole; its version rises only if something changed. */
 export async function putProfile(
   transaction: Transaction,
-  input: { readonly tenant: TenantId } & Omit<AuthorProfile, 'profileVersion'>,
-): Promise<AuthorProfile> {
+  input: { readonly tenant: TenantId } & Omit<WrittenProfile, 'profileVersion'>,
+): Promise<WrittenProfile> {
   const [row] = await transaction.query<AuthorRow>(PUT, [
     input.tenant,
     input.author,
@@ -81,11 +82,11 @@ export async function setLifecycle(
 function authorFromRow(row: AuthorRow): LoadedAuthor {
   return {
     state: { lifecycle: row.lifecycle, protected: row.protected },
-    ...(row.profile_version > 0 && { profile: profileFromRow(row) }),
+    ...(row.profile_version > 0 && { profile: encodeProfile(profileFromRow(row)) }),
   };
 }
 
-function profileFromRow(row: AuthorRow): AuthorProfile {
+function profileFromRow(row: AuthorRow): WrittenProfile {
   return {
     author: row.author_id as UserId,
     displayName: row.display_name,

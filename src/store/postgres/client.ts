@@ -24,6 +24,8 @@ export interface Database {
   /** Runs `work` on one connection; inside it only the given transaction may be used. Rolls back when it throws. */
   transaction<Result>(signal: AbortSignal, work: (transaction: Transaction) => Promise<Result>): Promise<Result>;
   load(): PoolLoad;
+  /** Asks for a sign of life, past the guard and the pool. Throws where there is none. */
+  ping(signal: AbortSignal): Promise<void>;
   /** Ends idle connections at once and busy ones when their statement is done. */
   close(): Promise<void>;
 }
@@ -32,6 +34,8 @@ export interface PoolLoad {
   readonly total: number;
   readonly idle: number;
   readonly waiting: number;
+  /** Connections handed out so far. */
+  readonly granted: number;
 }
 
 export interface DatabaseOptions {
@@ -43,10 +47,22 @@ export interface DatabaseOptions {
   readonly acquireTimeoutMs: number;
   readonly statementTimeoutMs: number;
   readonly lockTimeoutMs: number;
-  /** Callers that may wait for a connection at once. */
+  /** Callers that may wait for a connection at once. With the connections themselves this is the bulkhead of Postgres: nobody else gets in. */
   readonly waitersMax: number;
+  /** Stands before every statement, and before the wait for a connection. Without one, all are let through. */
+  readonly guard?: DatabaseGuard;
   readonly events: DatabaseEvents;
 }
+
+/** Lets work through or refuses it at once, and hears how it ended, whether or not its caller waited for that. */
+export interface DatabaseGuard {
+  /** A statement: its end, either way, tells how Postgres does. */
+  call<Result>(work: () => Promise<Result>): Promise<Result>;
+  /** The wait for a connection: only its failure tells anything, since a pooled one may have died long ago. */
+  attempt<Result>(work: () => Promise<Result>): Promise<Result>;
+}
+
+const UNGUARDED: DatabaseGuard = { call: (work) => work(), attempt: (work) => work() };
 
 export interface DatabaseEvents {
   clientFailed(pool: string, error: Error): void;
@@ -65,6 +81,9 @@ const CLOSE_WAIT_MAX_MS = 1_000;
 export function createDatabase(options: DatabaseOptions): Database {
   const pool = createPool(options, options.pool, options.connectionsMax);
   const control = createPool(options, `${options.pool}-cancel`, CANCEL_CONNECTIONS, STOP_WAIT_MAX_MS);
+  const { guard = UNGUARDED } = options;
+  let waiting = 0;
+  let granted = 0;
 
   async function acquire(signal: AbortSignal): Promise<PoolClient> {
     throwIfAborted(signal);
@@ -74,13 +93,20 @@ export function createDatabase(options: DatabaseOptions): Database {
         retryAfterMs: RETRY_AFTER_MS,
       });
     }
-    const connecting = pool.connect();
-    return untilAborted(connecting, signal, () => {
-      connecting.then(
-        (client) => client.release(),
-        () => undefined,
-      );
-    });
+    const connecting = guard.attempt(() => pool.connect());
+    waiting += 1;
+    try {
+      const client = await untilAborted(connecting, signal, () => {
+        connecting.then(
+          (late) => late.release(),
+          () => undefined,
+        );
+      });
+      granted += 1;
+      return client;
+    } finally {
+      waiting -= 1;
+    }
   }
 
   /** Ends when the server has been asked; false when it could not be. */
@@ -115,7 +141,9 @@ export function createDatabase(options: DatabaseOptions): Database {
       client,
       run<Row>(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]> {
         throwIfAborted(signal);
-        const running = client.query({ name: statement.name, text: statement.text, values: [...values] });
+        const running = guard.call(() =>
+          client.query({ name: statement.name, text: statement.text, values: [...values] }),
+        );
         pending = running.catch((error: unknown) => {
           // The session is over, although the socket may say so only when the next caller has it.
           if (error instanceof DatabaseError && error.severity === 'FATAL') unusable ??= error;
@@ -189,7 +217,10 @@ export function createDatabase(options: DatabaseOptions): Database {
       }
     },
 
-    load: () => ({ total: pool.totalCount, idle: pool.idleCount, waiting: pool.waitingCount }),
+    load: () => ({ total: pool.totalCount, idle: pool.idleCount, waiting, granted }),
+
+    // Over the connections that cancel: those of the pool may all be waiting for what will never be answered.
+    ping: (signal) => untilAborted(control.query({ name: 'ping', text: 'SELECT 1' }).then(nothing), signal),
 
     async close(): Promise<void> {
       // In this order: a busy connection comes back once its statement has been cancelled, for which a live pool is needed.
@@ -199,6 +230,7 @@ export function createDatabase(options: DatabaseOptions): Database {
   };
 }
 
+const nothing = (): undefined => undefined;
 const always = (): true => true;
 const never = (): boolean => false;
 
@@ -290,6 +322,18 @@ const CONNECTION_CODES = new Set([
   'ENETUNREACH',
 ]);
 
+/** SQLSTATE of a server that ends our session or takes none: it shuts down, has crashed, or starts; or the protocol broke. */
+const GONE_CODES = /^(?:08|57P0[123])/;
+
+/**
+ * Whether an error means that Postgres was not reached. That all connections of the pool are busy does not, nor does what a living server answers: a statement that took too long or was
+ * cancelled, for one.
+ */
+export function isDatabaseUnreached(error: unknown): boolean {
+  if (error instanceof DatabaseError) return GONE_CODES.test(error.code ?? '');
+  return isLost(error);
+}
+
 /**
  * Postgres' error as ours. Classes of SQLSTATE: 08 connection, 53 resources, 57 intervention (a statement time-out is 57014), 40 rolled
  * back, 55P03 lock time-out, 25006 read-only server (a failover): all pass, so all are UNAVAILABLE. The rest is our own fault and goes on as it is.
@@ -307,15 +351,20 @@ function readError(error: unknown): unknown {
   if (error.message === 'timeout exceeded when trying to connect') {
     return new TributaryError('OVERLOADED', { ...facts, message: 'no database connection became free in time' });
   }
-  const code = (error as NodeJS.ErrnoException).code;
-  const lost =
+  return isLost(error)
+    ? new TributaryError('DATABASE_UNAVAILABLE', { ...facts, message: 'the database cannot be reached' })
+    : error;
+}
+
+function isLost(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const { code } = error as NodeJS.ErrnoException;
+  return (
     (code !== undefined && CONNECTION_CODES.has(code)) ||
     /connection terminated|client has encountered a connection error|not queryable|pool after calling end/i.test(
       error.message,
-    );
-  return lost
-    ? new TributaryError('DATABASE_UNAVAILABLE', { ...facts, message: 'the database cannot be reached' })
-    : error;
+    )
+  );
 }
 
 /** The constraint that an INSERT broke, where that is what happened. */

@@ -3,8 +3,9 @@
  *
  * Deleted posts are left out because nobody is ever shown one; every other decision belongs to visibility.
  */
-import { POST_ID_MAX, type PostId, postIdFrom, type TenantId, type UserId } from '../../timeline/ids.ts';
+import { type PostId, postIdFrom, type TenantId, type UserId } from '../../timeline/ids.ts';
 import type { Database, Statement } from './client.ts';
+import { cutToCap, type Snapshot } from './home-snapshot.ts';
 import { type Direction, DOWNWARDS, ELIGIBLE, newestOf, STANDING, UPWARDS } from './newest-posts.ts';
 import { type LoadedPosts, type LoadedRow, loadedFrom, withTargets } from './post-rows.ts';
 
@@ -61,62 +62,13 @@ async function load(
   return loadedFrom(rows);
 }
 
-/**
- * OFFSET 0 keeps the lookup as it is written, one short descent into the few pulled authors for each follow: the planner cannot know how few they are, and might read them all for each.
- */
-const PUSHED = `${FOLLOWED} WHERE NOT EXISTS (
-    SELECT FROM authors
-    WHERE authors.tenant_id = $1 AND authors.author_id = followed.author_id AND authors.fanout_class = 'pull' OFFSET 0)`;
-
-const SNAPSHOT: Statement = {
-  name: 'home-snapshot',
-  text: `WITH ${newestOf({ direction: DOWNWARDS, authors: PUSHED, eligible: ELIGIBLE, beside: ownEntries(DOWNWARDS) })}
-SELECT post_id FROM page ORDER BY post_id DESC`,
-};
-
-/** What a timeline, or the list of a pulled author, holds when it is rebuilt. */
-export interface Snapshot {
-  /** Newest first; at most the cap. */
-  readonly postIds: readonly PostId[];
-  /** The list is complete above it: 0 where it holds everything. */
-  readonly floor: number;
-}
-
-/**
- * The newest posts that belong on the viewer's timeline: none of authors who are pulled and no longer pushed, those of suspended authors included: they are hidden at read, and back at once when the author is restored.
- * Mutes and blocks play no part.
- */
-export async function loadSnapshot(
-  database: Database,
-  signal: AbortSignal,
-  query: { readonly tenant: TenantId; readonly viewer: UserId; readonly cap: number },
-): Promise<Snapshot> {
-  // One more than the cap tells whether anything lies below.
-  const rows = await database.query<{ readonly post_id: number }>(signal, SNAPSHOT, [
-    query.tenant,
-    query.viewer,
-    POST_ID_MAX,
-    query.cap + 1,
-  ]);
-  return cutTo(
-    query.cap,
-    rows.map((row) => postIdFrom(row.post_id)),
-  );
-}
-
-function cutTo(cap: number, found: readonly PostId[]): Snapshot {
-  const postIds = found.slice(0, cap);
-  const oldest = postIds.at(-1);
-  return { postIds, floor: found.length > cap && oldest !== undefined ? oldest - 1 : 0 };
-}
-
 /** The newest posts of a pulled author, for the list. */
 export async function loadListSnapshot(
   database: Database,
   signal: AbortSignal,
   { cap, ...query }: { readonly tenant: TenantId; readonly author: UserId; readonly cap: number },
 ): Promise<Snapshot> {
-  return cutTo(cap, await loadNewestOf(database, signal, { ...query, above: 0, limit: cap + 1 }));
+  return cutToCap(cap, await loadNewestOf(database, signal, { ...query, above: 0, limit: cap + 1 }));
 }
 
 const NEWEST_OF: Statement = {

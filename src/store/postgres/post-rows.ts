@@ -1,6 +1,7 @@
 /** Owns how a row of `posts` becomes a Post: one column list for every query, one reader for every row. */
 import { type PostId, postIdFrom, type TenantId, type UserId } from '../../timeline/ids.ts';
-import type { MediaRef, ModerationState, Post, PostMeta, Visibility } from '../../timeline/post.ts';
+import type { MediaRef, ModerationState, Post, PostMeta, Visibility, WrittenPost } from '../../timeline/post.ts';
+import { encodeBody } from '../encode-bodies.ts';
 
 /** Columns of a post under the alias `p`, as PostRow names them. Times are milliseconds, so that no microsecond is lost on the way. */
 export const POST_COLUMNS = `p.post_id, p.author_id, p.text, p.media, p.reply_to_post_id, p.reply_to_author_id,
@@ -25,7 +26,7 @@ export interface PostRow {
   readonly edited_at_ms: number | null;
 }
 
-export function postFromRow(row: PostRow): Post {
+export function postFromRow(row: PostRow): WrittenPost {
   const replyTo = refFrom(row.reply_to_post_id, row.reply_to_author_id);
   const repostOf = refFrom(row.repost_of_post_id, row.repost_of_author_id);
   const meta: PostMeta = {
@@ -91,11 +92,15 @@ export function loadedFrom(rows: readonly LoadedRow[]): LoadedPosts {
   const targets = new Map<PostId, Post>();
   for (const row of rows) {
     const postId = postIdFrom(row.entry_id);
-    const post = row.post_id === null ? undefined : postFromRow(row as PostRow);
+    const post = row.post_id === null ? undefined : encoded(postFromRow(row as PostRow));
     if (row.role === 'entry') entries.push({ postId, ...(post && { post }) });
     else if (post) targets.set(postId, post);
   }
   return { entries, targets };
+}
+
+function encoded({ meta, body }: WrittenPost): Post {
+  return { meta, body: encodeBody(body) };
 }
 
 export interface PostKey {

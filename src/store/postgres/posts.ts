@@ -1,6 +1,6 @@
 /** Owns the rows of single posts: reading them by ID or by author, locking and changing them. Publishing has a file of its own. */
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
-import type { MediaRef, ModerationState, Post, Visibility } from '../../timeline/post.ts';
+import type { MediaRef, ModerationState, Visibility, WrittenPost } from '../../timeline/post.ts';
 import type { Database, Statement, Transaction } from './client.ts';
 import { laneSql } from './fanout-jobs.ts';
 import {
@@ -61,7 +61,7 @@ const LOCK: Statement = {
 };
 
 /** The post, locked until the transaction ends, or undefined where the author has no such post. */
-export async function lockPost(transaction: Transaction, key: PostKey): Promise<Post | undefined> {
+export async function lockPost(transaction: Transaction, key: PostKey): Promise<WrittenPost | undefined> {
   const [row] = await transaction.query<PostRow>(LOCK, [key.tenant, key.author, key.postId]);
   return row && postFromRow(row);
 }
@@ -84,7 +84,7 @@ export interface PostChange {
 }
 
 /** Writes the changed post, which the transaction has locked. A risen body version marks it edited by Postgres' clock. */
-export async function writePost(transaction: Transaction, key: PostKey, change: PostChange): Promise<Post> {
+export async function writePost(transaction: Transaction, key: PostKey, change: PostChange): Promise<WrittenPost> {
   const [row] = await transaction.query<PostRow>(WRITE, [
     key.tenant,
     key.author,

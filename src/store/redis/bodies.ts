@@ -1,17 +1,13 @@
 /**
- * Owns what is immutable under its version: bodies of posts, profiles of authors, encoded as the API's own messages. A key is stored under the version that
+ * Owns what is immutable under its version: bodies of posts, profiles of authors. They come encoded and are handed out so; nobody here looks inside. A key is stored under the version that
  * was read with it, so it needs no invalidation; two who store the same key store the same bytes.
  *
- * A checksum goes before the message: protobuf reads most damaged bytes without complaint, as a post with less in it.
+ * A checksum goes before the bytes: nobody opens them before the reader's own client does, and protobuf reads most damaged bytes without complaint, as a post with less in it.
  */
 import { crc32 } from 'node:zlib';
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
-import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt';
 import type { TributaryError } from '../../errors.ts';
-import { AuthorProfileSchema } from '../../gen/tributary/v1/author_pb.ts';
-import { PostSchema } from '../../gen/tributary/v1/post_pb.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
-import type { AuthorProfile, PostBody } from '../../timeline/post.ts';
+import type { AuthorProfile, PostBody, ProfileBody } from '../../timeline/post.ts';
 import type { Cache } from './client.ts';
 import type { Keys } from './keys.ts';
 
@@ -45,8 +41,8 @@ export function createPostBodies(cache: Cache, keys: Keys, options: { readonly l
     cache,
     options,
     (tenant, { id, version }) => keys.postBody(tenant, id, version),
-    encodeBody,
-    decodeBody,
+    (body) => body,
+    (bytes) => bytes as PostBody,
   );
 }
 
@@ -55,8 +51,8 @@ export function createAuthorProfiles(cache: Cache, keys: Keys, options: { readon
     cache,
     options,
     (tenant, { id, version }) => keys.authorProfile(tenant, id, version),
-    encodeProfile,
-    decodeProfile,
+    ({ body }) => body,
+    (bytes, { id, version }) => ({ author: id, profileVersion: version, body: bytes as ProfileBody }),
   );
 }
 
@@ -64,8 +60,8 @@ function versioned<Id, Value>(
   cache: Cache,
   options: { readonly lifeMs: number },
   keyOf: (tenant: TenantId, wanted: Version<Id>) => string,
-  encode: (value: Value) => Uint8Array,
-  decode: (bytes: Uint8Array) => Value,
+  toBytes: (value: Value) => Uint8Array,
+  fromBytes: (bytes: Uint8Array, version: Version<Id>) => Value,
 ): Versioned<Id, Value> {
   return {
     async read(signal, tenant, wanted) {
@@ -73,20 +69,19 @@ function versioned<Id, Value>(
         signal,
         wanted.map((version) => keyOf(tenant, version)),
       );
-      return results.map((result): Found<Value> => {
+      return results.map((result, index): Found<Value> => {
         if ('error' in result) return { kind: 'error', error: result.error };
         if (result.value === undefined) return { kind: 'miss' };
-        try {
-          return { kind: 'hit', value: decode(unsealed(result.value as Buffer)) };
-        } catch {
-          return { kind: 'corrupt' };
-        }
+        const bytes = unsealed(result.value as Buffer);
+        return bytes === undefined
+          ? { kind: 'corrupt' }
+          : { kind: 'hit', value: fromBytes(bytes, wanted[index] as Version<Id>) };
       });
     },
     store: (signal, tenant, values) =>
       cache.write(
         signal,
-        values.map(({ value, ...version }) => ({ key: keyOf(tenant, version), value: sealed(encode(value)) })),
+        values.map(({ value, ...version }) => ({ key: keyOf(tenant, version), value: sealed(toBytes(value)) })),
         options.lifeMs,
       ),
   };
@@ -94,62 +89,16 @@ function versioned<Id, Value>(
 
 const CHECKSUM_BYTES = 4;
 
-function sealed(message: Uint8Array): Buffer {
-  const bytes = Buffer.allocUnsafe(CHECKSUM_BYTES + message.length);
-  bytes.writeUInt32BE(crc32(message));
-  bytes.set(message, CHECKSUM_BYTES);
+function sealed(body: Uint8Array): Buffer {
+  const bytes = Buffer.allocUnsafe(CHECKSUM_BYTES + body.length);
+  bytes.writeUInt32BE(crc32(body));
+  bytes.set(body, CHECKSUM_BYTES);
   return bytes;
 }
 
-/** Throws for bytes that were not stored so. */
-function unsealed(bytes: Buffer): Uint8Array {
-  const message = bytes.subarray(CHECKSUM_BYTES);
-  if (bytes.readUInt32BE(0) !== crc32(message)) throw new Error('the checksum does not fit');
-  return message;
-}
-
-function encodeBody(body: PostBody): Uint8Array {
-  return toBinary(
-    PostSchema,
-    create(PostSchema, {
-      text: body.text,
-      media: body.media.map((ref) => ({ ...ref })),
-      ...(body.editedAtMs !== undefined && { editedAt: timestampFromMs(body.editedAtMs) }),
-    }),
-  );
-}
-
-function decodeBody(bytes: Uint8Array): PostBody {
-  const post = fromBinary(PostSchema, bytes);
-  return {
-    text: post.text,
-    media: post.media.map(({ address, mediaType, altText, widthPixels, heightPixels }) => ({
-      address,
-      mediaType,
-      altText,
-      widthPixels,
-      heightPixels,
-    })),
-    ...(post.editedAt && { editedAtMs: timestampMs(post.editedAt) }),
-  };
-}
-
-function encodeProfile(profile: AuthorProfile): Uint8Array {
-  const { author, profileVersion, ...rest } = profile;
-  return toBinary(
-    AuthorProfileSchema,
-    create(AuthorProfileSchema, { ...rest, authorId: author, profileVersion: BigInt(profileVersion) }),
-  );
-}
-
-function decodeProfile(bytes: Uint8Array): AuthorProfile {
-  const profile = fromBinary(AuthorProfileSchema, bytes);
-  return {
-    author: profile.authorId as UserId,
-    displayName: profile.displayName,
-    avatarAddress: profile.avatarAddress,
-    bio: profile.bio,
-    protected: profile.protected,
-    profileVersion: Number(profile.profileVersion),
-  };
+/** What was sealed; undefined for anything else. A copy: what comes from the connection lies in the packet it came in, and whoever keeps it would keep all of that. */
+function unsealed(bytes: Buffer): Uint8Array | undefined {
+  if (bytes.length < CHECKSUM_BYTES) return undefined;
+  const body = new Uint8Array(bytes.subarray(CHECKSUM_BYTES));
+  return bytes.readUInt32BE(0) === crc32(body) ? body : undefined;
 }

@@ -1,12 +1,12 @@
 /**
  * Owns connections to the cache Redis, and how work becomes calls: of bounded size, a bounded number in flight, split where a cluster refuses several keys at once. Clients fail fast:
- * no queue while disconnected, a time-out on every command. Every client comes back by itself, also from a server that was demoted and answers READONLY, and
+ * no queue while disconnected, a time-out on every command, and those of requests stand behind a guard that may refuse them. Every client comes back by itself, also from a server that was demoted and answers READONLY, and
  * from a connection that has gone deaf. Works on one server and on a cluster.
  *
  * A command that timed out may still be carried out, later than the caller believes. So nothing is sent here that does harm when it comes late: scripts check a token, and the rest adds what is
  * immutable or takes away what can be loaded again.
  */
-import { Cluster, Redis, type RedisOptions } from 'ioredis';
+import { Cluster, Redis, type RedisOptions, ReplyError } from 'ioredis';
 import { TributaryError } from '../../errors.ts';
 import { after, throwIfAborted, untilAborted } from '../../runtime.ts';
 import * as entryScripts from './entry-scripts.ts';
@@ -23,6 +23,8 @@ export interface CacheOptions {
   readonly connectTimeoutMs: number;
   /** Calls that one batch has in flight: enough to hide the way to Redis, too few to make others wait behind it. */
   readonly callsInFlightMax?: number;
+  /** Stands before every command but pings: sends it or refuses it at once, and hears how it ended, whether or not its caller waited for that. Without one, all are sent. */
+  readonly guard?: <Result>(send: () => Promise<Result>) => Promise<Result>;
   readonly clientFailed: (error: Error) => void;
 }
 
@@ -74,6 +76,8 @@ export interface Cache {
   settings(signal: AbortSignal, name: string): Promise<readonly string[]>;
   /** A section of INFO of the server, or of each master of a cluster that answers. Throws where none does. */
   info(signal: AbortSignal, section: string): Promise<readonly string[]>;
+  /** Asks for a sign of life, past the guard: of the server, or of any master of a cluster. Throws where there is none. */
+  ping(signal: AbortSignal): Promise<void>;
   /** Calls in flight fail as CACHE_UNAVAILABLE, as do those to come. */
   close(): Promise<void>;
 }
@@ -98,13 +102,14 @@ const SCRIPTS = {
   leaseFill: factScripts.LEASE_FILL,
   leaseGetFields: factScripts.LEASE_GET_FIELDS,
   leaseFillFields: factScripts.LEASE_FILL_FIELDS,
+  store: factScripts.STORE,
 } as const;
 export type ScriptName = keyof typeof SCRIPTS;
 
 const RETRY_AFTER_MS = 200;
 const CALLS_IN_FLIGHT = 16;
-/** Longest pause between two attempts to connect. */
-const RECONNECT_MAX_MS = 1_000;
+/** Longest pause between two attempts to connect: what was promised for within a second of the cache's return needs a part of that second itself. */
+const RECONNECT_MAX_MS = 400;
 /** A connection is given up when it has owed an answer for so many command time-outs: the peer went away without a word. */
 const DEAF_AFTER_TIMEOUTS = 4;
 const DEAF_AFTER_MIN_MS = 1_000;
@@ -122,7 +127,7 @@ type Run = (keyCount: number, ...args: ScriptArgument[]) => Promise<unknown>;
 type Outcome<Value> = { readonly value: Value } | { readonly error: TributaryError };
 
 export function createCache(options: CacheOptions): Cache {
-  const { callsInFlightMax = CALLS_IN_FLIGHT } = options;
+  const { callsInFlightMax = CALLS_IN_FLIGHT, guard = (send) => send() } = options;
   const client = connect(options);
   client.on('error', (error: Error) => options.clientFailed(error));
   // Of single nodes of a cluster.
@@ -137,7 +142,7 @@ export function createCache(options: CacheOptions): Cache {
   /** Sends nothing for a caller who has left. */
   async function bounded<Result>(signal: AbortSignal, send: () => Promise<Result>): Promise<Result> {
     throwIfAborted(signal);
-    return untilAborted(send().catch(throwUnavailable), signal);
+    return untilAborted(guard(send).catch(throwUnavailable), signal);
   }
 
   const call = (
@@ -226,10 +231,17 @@ export function createCache(options: CacheOptions): Cache {
         return values.map((value) => value ?? undefined);
       }),
 
-    write: (signal, entries, lifeMs) =>
-      inWindow(entries, async ({ key, value }) => {
-        await bounded(signal, () => client.set(key, value, 'PX', lifeMs));
-      }),
+    async write(signal, entries, lifeMs) {
+      const outcomes = await inCalls(
+        signal,
+        entries.map(({ key }) => key),
+        async (some, indexes) => {
+          const values = indexes.map((index) => (entries[index] as (typeof entries)[number]).value);
+          return (await call(signal, 'store', some, [lifeMs, ...values])) as readonly unknown[];
+        },
+      );
+      for (const outcome of outcomes) if ('error' in outcome) throw outcome.error;
+    },
 
     async remove(signal, keys) {
       const outcomes = await inCalls(signal, keys, async (some) => {
@@ -265,6 +277,11 @@ export function createCache(options: CacheOptions): Cache {
       return texts.length > 0 ? texts : throwUnavailable(new Error('no server answered'));
     },
 
+    async ping(signal) {
+      throwIfAborted(signal);
+      await untilAborted(Promise.any(mastersOf(client).map((node) => node.ping())), signal);
+    },
+
     async close() {
       const { status } = client;
       // Between two attempts there is nothing to end, and nobody to say so.
@@ -292,6 +309,13 @@ function throwUnavailable(error: unknown): never {
     retryAfterMs: RETRY_AFTER_MS,
     cause: error,
   });
+}
+
+/**
+ * Whether an error means that the cache was not reached: a time-out or a lost connection. What a server answers comes at once, whatever it says, and proves that it is there.
+ */
+export function isCacheUnreached(error: unknown): boolean {
+  return error instanceof Error && !(error instanceof ReplyError) && !MANY_KEYS_REFUSED.test(error.message);
 }
 
 /** Something of another type stands under a key of ours: nobody here wrote it. */
@@ -325,7 +349,7 @@ async function workInWindow<Item>(
 }
 
 function connect(options: CacheOptions): Commands {
-  const retryStrategy = (times: number): number => Math.min(50 * 2 ** Math.min(times, 5), RECONNECT_MAX_MS);
+  const retryStrategy = (times: number): number => Math.min(50 * 2 ** Math.min(times, 3), RECONNECT_MAX_MS);
   const redis = {
     enableOfflineQueue: false,
     commandTimeout: options.commandTimeoutMs,

@@ -5,8 +5,8 @@ import {
   type AuthorState,
   MODERATION_STATES,
   type PostMeta,
-  type PostRef,
   type Relation,
+  type TargetRef,
   VISIBILITIES,
 } from '../../timeline/post.ts';
 import type { PulledAuthor, PulledAuthors } from '../../timeline/pulled.ts';
@@ -41,10 +41,10 @@ export function decodeRelation(text: string): Relation | undefined {
   };
 }
 
-/** `v` and a JSON list; enumerations by their place. */
+/** `v` and a JSON list; enumerations by their place, each target with whom it names. */
 export function encodeMeta(meta: PostMeta): string {
-  const ref = (target: PostRef | undefined): readonly (number | string)[] =>
-    target ? [target.postId, target.author] : [];
+  const ref = (target: TargetRef | undefined): readonly (number | string)[] =>
+    target ? [target.postId, target.author, ...(target.names ?? [])] : [];
   return `v${JSON.stringify([
     meta.author,
     VISIBILITIES.indexOf(meta.visibility),
@@ -125,13 +125,15 @@ function listIn(text: string): readonly unknown[] | undefined {
   }
 }
 
-function refIn(value: unknown): PostRef | undefined | 'unreadable' {
+/** A target, then whom it names: at most two. */
+function refIn(value: unknown): TargetRef | undefined | 'unreadable' {
   if (!Array.isArray(value)) return 'unreadable';
   if (value.length === 0) return undefined;
-  const [postId, author] = value as readonly unknown[];
+  const [postId, author, ...named] = value as readonly unknown[];
   const who = userIn(author);
-  if (value.length !== 2 || !isVersion(postId) || postId < 1 || !who) return 'unreadable';
-  return { postId: postIdFrom(postId), author: who };
+  const names = named.map(userIn).filter((user) => user !== undefined);
+  if (!isVersion(postId) || postId < 1 || !who || named.length > 2 || names.length < named.length) return 'unreadable';
+  return { postId: postIdFrom(postId), author: who, ...(names.length > 0 && { names }) };
 }
 
 function userIn(value: unknown): UserId | undefined {

@@ -79,3 +79,13 @@ for i = 2, #ARGV, 2 do
 end
 return out
 `;
+
+/** KEYS: values that never change, or that a late copy does no harm to. ARGV: life in ms, then one value for each key. One call for many: a command each would be as many batches as the window of calls takes. */
+export const STORE = `${SCRIPT_HEAD}
+local out = {}
+for i, key in ipairs(KEYS) do
+  redis.call('SET', key, ARGV[i + 1], 'PX', ARGV[1])
+  out[i] = 1
+end
+return out
+`;

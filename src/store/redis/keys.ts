@@ -35,6 +35,8 @@ export interface Keys {
   postBody(tenant: TenantId, postId: PostId, bodyVersion: number): string;
   /** Profile of an author under one version: immutable. */
   authorProfile(tenant: TenantId, author: UserId, profileVersion: number): string;
+  /** Counters of a post. */
+  postCounts(tenant: TenantId, postId: PostId): string;
 }
 
 /** `shards`: fixed at birth; another number is a cold cache. 1 to 16,384. */
@@ -58,6 +60,7 @@ export function createKeys(shards: number): Keys {
     postBody: (tenant, postId, bodyVersion) => `pb:${tagOf(tenant, String(postId))}:${tenant}:${postId}:${bodyVersion}`,
     authorProfile: (tenant, author, profileVersion) =>
       `ap:${tagOf(tenant, author)}:${tenant}:${author}:${profileVersion}`,
+    postCounts: (tenant, postId) => `pc:${tagOf(tenant, String(postId))}:${tenant}:${postId}`,
   };
 }
 

@@ -1,5 +1,6 @@
 /** Owns the proof that everything said to Redis holds on a cluster of three masters: no script leaves its slot, and a slot on the move stops nobody. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { encodeBody } from '../../../src/store/encode-bodies.ts';
 import { createAuthorProfiles, createPostBodies } from '../../../src/store/redis/bodies.ts';
 import { checkCache } from '../../../src/store/redis/checks.ts';
 import { createPostFacts } from '../../../src/store/redis/facts.ts';
@@ -71,7 +72,7 @@ describe('on a cluster', () => {
     const values = Array.from({ length: 200 }, (_, index) => ({
       id: postIdFrom(1_000 + index),
       version: 1,
-      value: { text: `text ${index}`, media: [] },
+      value: encodeBody({ text: `text ${index}`, media: [] }),
     }));
     await bodies.store(soon(), tenant, values);
     expect(await bodies.read(soon(), tenant, values)).toEqual(values.map(({ value }) => ({ kind: 'hit', value })));

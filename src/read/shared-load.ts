@@ -1,0 +1,51 @@
+/**
+ * Owns loads that several callers wait for. A caller's deadline or abort ends that caller's wait and nobody else's; the load goes on for the others, and is ended when the last of them has
+ * left. One that does not settle is ended by its time limit.
+ */
+import { TributaryError } from '../errors.ts';
+import { after, untilAborted } from '../runtime.ts';
+
+export interface SharedLoad<Result> {
+  /** Waits for the load, or for the part of it that is enough for the caller; rejects with the reason of the caller's abort as soon as that comes. */
+  join(signal: AbortSignal, enough?: Promise<undefined>): Promise<Result | undefined>;
+  /** Settles when the load does; never rejects. */
+  readonly settled: Promise<void>;
+  /** Whether it may still be joined: once its last caller has left it is being ended. */
+  readonly isOpen: () => boolean;
+}
+
+const RETRY_AFTER_MS = 200;
+
+export function createSharedLoad<Result>(
+  limitMs: number,
+  load: (signal: AbortSignal) => Promise<Result>,
+): SharedLoad<Result> {
+  const ending = new AbortController();
+  const cancelLimit = after(limitMs, () =>
+    ending.abort(
+      new TributaryError('DATABASE_UNAVAILABLE', { message: 'not loaded in time', retryAfterMs: RETRY_AFTER_MS }),
+    ),
+  );
+  // Whatever the load does with its signal: nobody waits for it beyond the limit.
+  const result = untilAborted(load(ending.signal), ending.signal);
+  const settled = result.then(
+    () => cancelLimit(),
+    () => cancelLimit(),
+  );
+  let waiting = 0;
+
+  return {
+    settled,
+    isOpen: () => !ending.signal.aborted,
+    async join(signal, enough) {
+      waiting += 1;
+      try {
+        return await untilAborted(enough ? Promise.race([result, enough]) : result, signal);
+      } finally {
+        waiting -= 1;
+        // One who has what they need leaves the load to end by itself: it may be storing what it found.
+        if (waiting === 0 && signal.aborted) ending.abort(signal.reason);
+      }
+    },
+  };
+}
