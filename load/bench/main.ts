@@ -1,12 +1,22 @@
 /**
- * Owns `npm run bench -- <name>`: the list of benchmarks, their options, what is printed.
+ * Owns `npm run bench -- <name>`: the list of benchmarks, their options, what is printed and what is kept.
  * Invariant: with --json the last line of stdout is the result and nothing else on stdout is; everything else goes to stderr.
  *
  * Exit code: 0 measured, 1 failed or below what is asked, 2 not understood.
  */
 import { parseArgs } from 'node:util';
+import { systemClock } from '../../src/runtime.ts';
 import type { Bench } from './bench.ts';
-import { type BenchResult, describeMachine, figureLines, jsonOf, shortfalls, tableOf } from './result.ts';
+import { saveRecord } from './record.ts';
+import {
+  type BenchResult,
+  describeCommit,
+  describeMachine,
+  figureLines,
+  jsonOf,
+  shortfalls,
+  tableOf,
+} from './result.ts';
 import { ROUNDS_MIN } from './rounds.ts';
 
 interface Entry {
@@ -57,6 +67,26 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'one fan-out to a million followers: memory at each quarter, SIGKILL at half-way and resumption; takes no rounds; size: followers',
     load: () => import('./million.ts'),
   },
+  twip: {
+    summary:
+      'the benchmark of Pequod: ours by three policies, beside client-side push into Redis and a table kept by triggers (at most 0.9 of the client push); takes no rounds; size: users',
+    load: () => import('./twip.ts'),
+  },
+  policy: {
+    summary:
+      'CPU of the hybrid while 1 to 100 % of the users read, beside pushing only and pulling only (at most 1.1 of the better one); takes no rounds; size: users',
+    load: () => import('./policy.ts'),
+  },
+  growth: {
+    summary:
+      'cost of a publish, a delivery, a page and a rebuild at a hundredth, a tenth and the whole of so many viewers; takes no rounds; size: viewers',
+    load: () => import('./growth.ts'),
+  },
+  recovery: {
+    summary:
+      'seconds until p99 and errors are back after a flush and a restart of Postgres under load (at most 10), and posts per second that the queue bears; takes no rounds; size: reads per second',
+    load: () => import('./recovery.ts'),
+  },
   stampede: {
     summary:
       'readers of two instances at once at the moment a large author posts: loads of the post from Postgres (at most 2) and reads of Redis; size: readers',
@@ -74,7 +104,9 @@ class Misunderstood extends Error {}
 function usage(): string {
   const width = Math.max(...Object.keys(BENCHES).map((name) => name.length));
   return [
-    'npm run bench -- <name> [--json] [--rounds n] [--seconds n] [--size n]',
+    'npm run bench -- <name> [--json] [--rounds n] [--seconds n] [--size n] [--save folder]',
+    'npm run bench -- all [<name> …]   all of them, or those named, by a preset for two cores each; saved in load/results',
+    'npm run bench -- report           writes the committed results into README, and runs nothing',
     '',
     ...Object.entries(BENCHES).map(([name, entry]) => `  ${name.padEnd(width)}  ${entry.summary}`),
     '',
@@ -82,6 +114,7 @@ function usage(): string {
     `  --rounds n   rounds of each contender that count, at least ${ROUNDS_MIN} (${ROUNDS_DEFAULT}; rebuild 30, isolation and stampede ${ROUNDS_MIN}, read ${READ_ROUNDS})`,
     `  --seconds n  length of a round (${ROUND_SECONDS_DEFAULT})`,
     '  --size n     for a smaller run, to try it out, or a larger one',
+    '  --save dir   keeps the whole result there, as JSON',
   ].join('\n');
 }
 
@@ -93,8 +126,9 @@ function argumentsFrom(args: readonly string[]) {
       options: {
         json: { type: 'boolean', default: false },
         rounds: { type: 'string' },
-        seconds: { type: 'string', default: String(ROUND_SECONDS_DEFAULT) },
+        seconds: { type: 'string' },
         size: { type: 'string' },
+        save: { type: 'string' },
       },
     });
   } catch (error) {
@@ -123,23 +157,71 @@ async function main(args: readonly string[]): Promise<number> {
     console.log(usage());
     return 0;
   }
+  if (name === 'all') return all(rest, values);
+  if (name === 'report') {
+    if (args.length > 1) throw new Misunderstood('The report takes nothing.');
+    (await import('./report.ts')).report();
+    return 0;
+  }
   const entry = Object.hasOwn(BENCHES, name) ? BENCHES[name] : undefined;
   if (entry === undefined) throw new Misunderstood(`There is no benchmark "${name}".`);
   if (rest.length > 0) throw new Misunderstood(`One benchmark at a time; what is "${rest.join(' ')}"?`);
   const rounds = Math.floor(numberFrom(values.rounds ?? String(entry.rounds ?? ROUNDS_DEFAULT), 'rounds', ROUNDS_MIN));
-  const roundMs = numberFrom(values.seconds, 'seconds', 0.1) * 1_000;
+  const roundMs = numberFrom(values.seconds ?? String(ROUND_SECONDS_DEFAULT), 'seconds', 0.1) * 1_000;
 
-  const interrupted = new AbortController();
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    process.once(signal, () => interrupted.abort(new Error(`stopped by ${signal}`)));
-  }
   const report = (line: string): void => console.error(line);
   for (const line of describeMachine()) report(line);
   const { bench } = await entry.load();
   const size = sizeFrom(values.size, bench.size);
-  const result = await bench.run({ rounds, roundMs, ...size, report, signal: interrupted.signal });
+  if (bench.size && size.size !== undefined) report(`size: ${size.size} ${bench.size.of}`);
+  const startedMs = systemClock.monotonicMs();
+  const result = await bench.run({ rounds, roundMs, ...size, report, signal: interruption() });
   show(result, values.json);
+  if (values.save !== undefined) {
+    const [machine = ''] = describeMachine();
+    const file = saveRecord(values.save, {
+      command: `npm run bench -- ${withoutOption(args, '--save').join(' ')}`,
+      machine: `${machine}, Node ${process.version}`,
+      commit: describeCommit(),
+      day: new Date(systemClock.nowMs()).toISOString().slice(0, 'yyyy-mm-dd'.length),
+      seconds: Math.round((systemClock.monotonicMs() - startedMs) / 1_000),
+      result,
+    });
+    report(`saved: ${file}`);
+  }
   return shortfalls(result).length === 0 && (result.invalid ?? []).length === 0 ? 0 : 1;
+}
+
+async function all(names: readonly string[], options: ReturnType<typeof argumentsFrom>['values']): Promise<number> {
+  const { PRESETS, runAll } = await import('./all.ts');
+  const { RESULTS } = await import('./record.ts');
+  for (const name of names) {
+    if (!Object.hasOwn(PRESETS, name)) throw new Misunderstood(`There is no benchmark "${name}".`);
+  }
+  const { rounds, seconds, size, save = RESULTS } = options;
+  if (options.json) throw new Misunderstood('All of them have no one line of JSON.');
+  if (size !== undefined && names.length !== 1) throw new Misunderstood('--size is for one benchmark.');
+  return runAll({
+    names: names.length > 0 ? names : Object.keys(PRESETS),
+    options: { ...(rounds && { rounds }), ...(seconds && { seconds }), ...(size && { size }) },
+    folder: save,
+    report: (line) => console.error(line),
+    signal: interruption(),
+  });
+}
+
+/** Aborts at the first SIGINT or SIGTERM; a second one ends the process. */
+function interruption(): AbortSignal {
+  const interrupted = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    process.once(signal, () => interrupted.abort(new Error(`stopped by ${signal}`)));
+  }
+  return interrupted.signal;
+}
+
+/** An option that has a value, and its value. */
+function withoutOption(args: readonly string[], option: string): readonly string[] {
+  return args.filter((arg, index) => arg !== option && args[index - 1] !== option && !arg.startsWith(`${option}=`));
 }
 
 function show(result: BenchResult, asJson: boolean): void {

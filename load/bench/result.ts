@@ -18,11 +18,13 @@ export interface BenchResult {
   readonly oursBeside?: Readonly<Record<string, Measured>>;
   /** Least ratio to each of `against` that is asked of ours, or to each by its name; absent where nothing is. */
   readonly ratioMin?: number | Readonly<Record<string, number>>;
-  /** The same for what should be small: most that ours may be, and highest ratio to each of `against`. */
+  /** The same for what should be small: most that ours may be, and highest ratio to each of `against`, or to each by its name. */
   readonly oursMax?: number;
-  readonly ratioMax?: number;
+  readonly ratioMax?: number | Readonly<Record<string, number>>;
   /** What else was measured in the same run, by the name each has in JSON. */
   readonly figures?: Readonly<Record<string, Figure>>;
+  /** What was measured over a range, for a plot. */
+  readonly sweep?: Sweep;
   /** What makes the comparison worthless, such as a rival that was slower than it is known to be. */
   readonly invalid?: readonly string[];
   /** What a reader needs to know to judge the figures, a line each. */
@@ -35,6 +37,14 @@ export interface Figure {
   /** Least and most that is asked; absent where nothing is. */
   readonly min?: number;
   readonly max?: number;
+}
+
+/** All series have a value for each of `x`. */
+export interface Sweep {
+  readonly title: string;
+  readonly x: { readonly label: string; readonly values: readonly number[]; readonly isLogarithmic?: boolean };
+  readonly y: { readonly label: string; readonly isLogarithmic?: boolean };
+  readonly series: readonly { readonly name: string; readonly values: readonly number[] }[];
 }
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -98,7 +108,8 @@ export function shortfalls(result: BenchResult): readonly string[] {
     const part = ratio(result, name);
     const least = typeof ratioMin === 'number' ? ratioMin : (ratioMin[name] ?? 0);
     if (part < least) found.push(`${part.toFixed(2)} of ${other.name}, at least ${least} is asked`);
-    if (part > ratioMax) found.push(`${part.toFixed(2)} of ${other.name}, at most ${ratioMax} is asked`);
+    const most = typeof ratioMax === 'number' ? ratioMax : (ratioMax[name] ?? Number.POSITIVE_INFINITY);
+    if (part > most) found.push(`${part.toFixed(2)} of ${other.name}, at most ${most} is asked`);
   }
   for (const [name, { value, unit, min = Number.NEGATIVE_INFINITY, max = Number.POSITIVE_INFINITY }] of Object.entries(
     result.figures ?? {},
@@ -127,11 +138,12 @@ function rounded(value: number): number {
   return Number(value.toPrecision(4));
 }
 
-function describeCommit(): string {
+export function describeCommit(): string {
   try {
     const git = (...args: string[]) =>
       execFileSync('git', args, { cwd: ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
-    const isChanged = git('status', '--porcelain', '--untracked-files=no') !== '';
+    // Results are no part of what is measured: those of one benchmark must not spoil the next one's.
+    const isChanged = git('status', '--porcelain', '--untracked-files=no', '--', '.', ':!load/results') !== '';
     return `${git('rev-parse', '--short=12', 'HEAD')}${isChanged ? ' with uncommitted changes' : ''}`;
   } catch {
     return 'unknown';

@@ -1,10 +1,12 @@
 /** Owns the promises of the benchmark frame: fair turns, medians, a result that programs can read, a list for people; and that benchmarks of fan-out run, in a tiny size. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { globSync, mkdtempSync, readdirSync } from 'node:fs';
+import { globSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { PRESETS } from '../../load/bench/all.ts';
+import { loadRecords } from '../../load/bench/record.ts';
 import { type BenchResult, figureLines, jsonOf, shortfalls, tableOf } from '../../load/bench/result.ts';
 import { type Contender, median, ratePerSecond, runRounds } from '../../load/bench/rounds.ts';
 import { removeData } from '../../src/embedded/place.ts';
@@ -145,12 +147,20 @@ describe('the command', () => {
     expect(stdout).toMatch(/^ {2}publish {2,}\S/m);
   });
 
+  it('has a preset for every benchmark that it lists', () => {
+    const listed = [...runMain().stdout.matchAll(/^ {2}([a-z]+) {2,}\S/gm)].map(([, name = '']) => name);
+    expect(Object.keys(PRESETS).sort()).toEqual(listed.sort());
+  });
+
   it.each([
     { args: ['publsh'], message: 'There is no benchmark "publsh".' },
     { args: ['constructor'], message: 'There is no benchmark "constructor".' },
     { args: ['publish', '--rounds', '3'], message: '--rounds takes a number from 5' },
     { args: ['publish', '--fast'], message: "'--fast'" },
     { args: ['publish', '--size', '3'], message: 'This benchmark has one size.' },
+    { args: ['all', 'publsh'], message: 'There is no benchmark "publsh".' },
+    { args: ['all', '--size', '3'], message: '--size is for one benchmark.' },
+    { args: ['report', '--json'], message: 'The report takes nothing.' },
     { args: ['million', '--size', '3'], message: '--size takes a number from 20000' },
   ])('does not understand $args, says so with the list, and exits 2', ({ args, message }) => {
     const { status, stderr, stdout } = runMain(...args);
@@ -175,10 +185,14 @@ describe('a tiny run', () => {
   }
 
   /** `said`: is told what the run says, as it says it. */
-  async function run(args: readonly string[], said: (stderr: string, child: ChildProcess) => void = () => undefined) {
+  async function run(
+    args: readonly string[],
+    said: (stderr: string, child: ChildProcess) => void = () => undefined,
+    more: readonly string[] = ['--json'],
+  ) {
     // A place of its own for temporary folders shows what is left behind.
     const folder = mkdtempSync(path.join(tmpdir(), 'tributary-test-'));
-    const child = spawn(process.execPath, [MAIN, ...args, '--json'], {
+    const child = spawn(process.execPath, [MAIN, ...args, ...more], {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, TMPDIR: folder },
     });
@@ -284,6 +298,82 @@ describe('a tiny run', () => {
       const { value } = (result as { figures: Record<string, { value: number }> }).figures['killed at'] ?? {};
       expect(value).toBeGreaterThan(0);
       expect(value).toBeLessThan(20_000);
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of twip asks all for the same, finds that all show what they should, and compares',
+    async () => {
+      const result = await runTiny('twip', '--size', '50');
+      expect(result).toMatchObject({
+        name: 'twip',
+        ours: expect.any(Number),
+        unit: 's in total',
+        against: {
+          'client push': rate,
+          'client push, durable': rate,
+          'trigger table': rate,
+          'push only': rate,
+          'pull only': rate,
+          'whole pages': rate,
+        },
+        figures: { 'ours client CPU': figure('s'), 'ours Redis CPU': figure('s'), 'ours Postgres CPU': figure('s') },
+      });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of policy judges the hybrid at every point; among all, it is kept as JSON with a plot',
+    async () => {
+      const folder = mkdtempSync(path.join(tmpdir(), 'tributary-results-'));
+      const { stderr, left } = await run(['all', 'policy', '--size', '50', '--save', folder], () => undefined, []);
+      const [record, ...others] = loadRecords(folder);
+      expect(others).toEqual([]);
+      expect(record, stderr).toMatchObject({
+        command: 'npm run bench -- policy --size 50',
+        result: { name: 'policy' },
+      });
+      expect(record?.commit).toMatch(/^[0-9a-f]{12}|^unknown$/);
+      const point = { ...figure('times the CPU of the better of push and pull'), max: 1.1 };
+      for (const percent of [1, 5, 10, 25, 50, 75, 100]) {
+        expect(record?.result.figures?.[`${percent} % active`]).toEqual(point);
+      }
+      expect(readFileSync(path.join(folder, 'policy.svg'), 'utf8')).toMatch(/^<svg[\s\S]*<\/svg>\n$/);
+      expect(left).toEqual([]);
+      rmSync(folder, { recursive: true });
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of growth has the cost of each operation at each step',
+    async () => {
+      const result = await runTiny('growth', '--size', '2000');
+      const names = ['publish', 'deliver', 'read', 'rebuild'].flatMap((operation) =>
+        ['20', '200', '2,000'].map((viewers) => `${operation} at ${viewers}`),
+      );
+      const { figures } = result as { figures: Record<string, { value: number }> };
+      for (const name of names) expect(figures[name]?.value, name).toBeGreaterThan(0);
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
+    'of recovery loses no post and says when the service was back',
+    async () => {
+      const result = await runTiny('recovery', '--size', '10');
+      expect(result).toMatchObject({
+        name: 'recovery',
+        ours: expect.any(Number),
+        figures: {
+          'cache flushed, seconds until back': figure('s'),
+          'queue flushed, seconds until back': figure('s'),
+          'Postgres restarted, seconds until back': figure('s'),
+          "the queue's capacity": figure('posts/s without growing lag'),
+        },
+      });
     },
     RUN_MAX_MS,
   );

@@ -1,4 +1,4 @@
-/** What a page costs depends on the page, not on what lies around it: measured in blocks that Postgres touches, which no busy machine changes. */
+/** What a page or a follow costs depends on that alone, not on what lies around it: measured in blocks that Postgres touches, which no busy machine changes. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Database } from '../../src/store/postgres/client.ts';
 import { createLoadHomeNewer, createLoadHomeOlder } from '../../src/store/postgres/home-pages.ts';
@@ -41,4 +41,46 @@ it.each([
   for (const mode of ['force_custom_plan', 'force_generic_plan']) {
     expect(await blocksTouched(database, { load, mode, rows: 15 })).toBeLessThan(BLOCKS_MAX);
   }
+});
+
+it('a follow is planned once for a connection, and touches no more than one that is planned for itself', async () => {
+  await database.sql(
+    `INSERT INTO follows (tenant_id, follower_id, followee_id)
+    SELECT 'follows', 'reader-' || v, 'author-' || a FROM generate_series(1, 1000) v, generate_series(1, 50) a`,
+  );
+  await database.sql(
+    `INSERT INTO blocks (tenant_id, blocker_id, blocked_id)
+    SELECT 'follows', 'reader-' || v, 'enemy-' || a FROM generate_series(1, 500) v, generate_series(1, 20) a`,
+  );
+  await database.sql('VACUUM ANALYZE follows, blocks');
+  const settings = await database.sql("SELECT proconfig AS settings FROM pg_proc WHERE proname = 'start_follows'");
+  expect(settings).toEqual([{ settings: ['plan_cache_mode=force_generic_plan'] }]);
+  const session = await database.session();
+  let followee = 0;
+  /** The least of some: the first ones make the plan. */
+  async function blocksOfFollow(): Promise<number> {
+    const blocks: number[] = [];
+    for (let run = 0; run < 5; run += 1) {
+      followee += 1;
+      const { rows } = await session.query(
+        `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM start_follows('follows', 'reader-7', ARRAY['new-${followee}'], 6000)`,
+      );
+      const { Plan: plan } = rows[0]['QUERY PLAN'][0];
+      expect(plan['Actual Rows']).toBe(1);
+      blocks.push(plan['Shared Hit Blocks'] + plan['Shared Read Blocks']);
+    }
+    return Math.min(...blocks);
+  }
+  const least = { force_generic_plan: Number.POSITIVE_INFINITY, force_custom_plan: Number.POSITIVE_INFINITY };
+  // By turns: what is not visible to all yet takes more blocks at first, whoever asks.
+  for (let turn = 0; turn < 3; turn += 1) {
+    for (const mode of ['force_generic_plan', 'force_custom_plan'] as const) {
+      await session.query(`ALTER FUNCTION start_follows SET plan_cache_mode = ${mode}`);
+      least[mode] = Math.min(least[mode], await blocksOfFollow());
+    }
+    await session.query('VACUUM follows');
+  }
+  await session.end();
+  expect(least.force_generic_plan).toBeGreaterThan(0);
+  expect(least.force_generic_plan).toBeLessThanOrEqual(least.force_custom_plan * 1.5);
 });

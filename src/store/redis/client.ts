@@ -11,6 +11,7 @@ import { TributaryError } from '../../errors.ts';
 import { after, throwIfAborted, untilAborted } from '../../runtime.ts';
 import * as entryScripts from './entry-scripts.ts';
 import * as factScripts from './fact-scripts.ts';
+import { gatherWrites } from './gathered-writes.ts';
 import { groupKeys, KEYS_PER_CALL_MAX } from './keys.ts';
 
 export interface CacheOptions {
@@ -364,8 +365,8 @@ function connect(options: CacheOptions): Commands {
   const addresses = options.urls.map(addressOf);
   const [first] = addresses;
   if (first === undefined) throw new Error('the cache needs an address');
-  if (!options.cluster) return new Redis({ ...redis, ...first.node, ...first.access });
-  return new Cluster(
+  if (!options.cluster) return gatherWrites(new Redis({ ...redis, ...first.node, ...first.access }));
+  const cluster = new Cluster(
     addresses.map(({ node }) => node),
     {
       // Nodes that the cluster names are entered like those that we were given.
@@ -378,6 +379,7 @@ function connect(options: CacheOptions): Commands {
       clusterRetryStrategy: retryStrategy,
     },
   );
+  return gatherWrites(cluster);
 }
 
 interface Address {
