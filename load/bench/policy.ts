@@ -5,6 +5,7 @@
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import type { Servers } from '../../src/embedded/servers.ts';
+import { pause } from '../../src/runtime.ts';
 import { createSeeded, type Seeded, shuffle } from '../../src/sample/seeded.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import type { TenantId } from '../../src/timeline/ids.ts';
@@ -79,7 +80,7 @@ async function sweep(options: BenchOptions, servers: Servers): Promise<BenchResu
       signal.throwIfAborted();
       const active = readers.slice(0, Math.max(1, Math.round((size * percent) / 100)));
       const run = planPoint(graph, active, posts, createSeeded(SEED + turn));
-      await forgetPosts(client, redis);
+      await forgetPosts(client, redis, signal);
       const contenders: TwipContender[] = [];
       const starts: CpuSeconds[] = [];
       for (const policy of POLICIES) {
@@ -185,8 +186,12 @@ async function costOf(of: {
   return costs;
 }
 
+/** How long a process of ours serves its copies of lists at most, and some more. */
+const COPIES_OVER_MS = 1_500;
+
 /** All but the graph. */
-async function forgetPosts(client: pg.Client, redis: Redis): Promise<void> {
+async function forgetPosts(client: pg.Client, redis: Redis, signal: AbortSignal): Promise<void> {
   await client.query('TRUNCATE posts, post_stats, self_entries, fanout_jobs, outbox, counter_deltas');
   await redis.flushdb();
+  await pause(signal, COPIES_OVER_MS);
 }
