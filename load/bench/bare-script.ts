@@ -5,16 +5,14 @@
 import type { Redis } from 'ioredis';
 import { systemClock } from '../../src/runtime.ts';
 import { CUT, PUSH, TRIM_STRIDE } from '../../src/store/redis/entry-scripts.ts';
-import { KEYS_PER_CALL_MAX, RING_PLACES } from '../../src/store/redis/keys.ts';
-import { fullFrom, partSizesFor } from '../../src/store/redis/timeline-parts.ts';
+import { KEYS_PER_CALL_MAX } from '../../src/store/redis/keys.ts';
+import { fullFrom, partSizesFor, TIMELINES_PER_CALL } from '../../src/store/redis/timeline-parts.ts';
 import type { PostId } from '../../src/timeline/ids.ts';
 import { CAP } from './worker-under-test.ts';
 
 /** Enough to keep Redis busy while answers are read. */
 const IN_FLIGHT = 16;
 
-/** As many as the product puts into one call. */
-const CUTS_PER_CALL = Math.floor(KEYS_PER_CALL_MAX / (RING_PLACES + 1));
 /** What the push script answers where a head is to be cut. */
 const IS_FULL = 4;
 
@@ -60,8 +58,8 @@ export function openBareScript({
         const { heads, parts } = call;
         const answers = await scripts.barePush(heads.length, ...heads, postId, CAP, TRIM_STRIDE, fullFrom(sizes));
         const full = parts.filter((_, index) => answers[index] === IS_FULL);
-        for (let at = 0; at < full.length; at += CUTS_PER_CALL) {
-          const some = full.slice(at, at + CUTS_PER_CALL);
+        for (let at = 0; at < full.length; at += TIMELINES_PER_CALL) {
+          const some = full.slice(at, at + TIMELINES_PER_CALL);
           const each = some[0]?.length ?? 0;
           await scripts.bareCut(each * some.length, ...some.flat(), each, sizes.entries, sizes.keep, CAP);
         }

@@ -25,10 +25,8 @@ export interface HomeSource {
   newer(position: number, limit: number, early: Early): Promise<Candidates>;
   /** Whether something had to be read without the timeline that should have been there. */
   readonly partial: () => boolean;
-  /** Whether something may lack because Postgres was away. */
+  /** Whether something may lack because Postgres was away: an answer with fewer than `limit` entries may then be all that could be had, and not the end. */
   readonly stale: () => boolean;
-  /** Whether an answer with fewer than `limit` entries was not the end, but all that could be had while Postgres was away. */
-  readonly cutShort: () => boolean;
   /** Takes entries whose posts are gone for good out of where they came from, behind the reader's back. */
   tidy(gone: readonly PostId[]): void;
 }
@@ -64,7 +62,6 @@ export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
     const { tenant, signal } = call;
     let partial = false;
     let stale = false;
-    let cutShort = false;
     /** Lists that gave entries to this request. */
     const listOf = new Map<PostId, PulledAuthor>();
 
@@ -119,7 +116,6 @@ export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
     return {
       partial: () => partial,
       stale: () => stale,
-      cutShort: () => cutShort,
 
       async older(position, limit, early) {
         const sources = await sourcesOf({ direction: 'older', position, count: limit }, early);
@@ -132,7 +128,6 @@ export function createOpenHomeSource(parts: HomeSourceParts): OpenHomeSource {
         const below = await orWithout(
           () => fromPostgres(parts.loadOlder, Math.min(position, line), limit - above.ids.length),
           async () => {
-            cutShort = true;
             stale = true;
             return NOTHING;
           },

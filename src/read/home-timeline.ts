@@ -65,7 +65,7 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
   function settle(filled: FilledPage, source: HomeSource, direction: 'older' | 'newer'): Filled {
     if (filled.gone.length > 0) source.tidy(filled.gone);
     const lacking = source.stale() || filled.leftOut;
-    const noEnd = source.cutShort() || (direction === 'older' && lacking);
+    const noEnd = direction === 'older' && lacking;
     // Nothing was examined, and what there is lies below what can be had now, or is not known.
     if (noEnd && filled.lastExamined === undefined)
       throw new TributaryError('DATABASE_UNAVAILABLE', {

@@ -71,7 +71,6 @@ export function openPostgresHome({ config, clock }: Pick<TestService, 'config' |
       newer: async (position, limit) => candidatesOf(await loadNewer(signal, { tenant, viewer, position, limit })),
       partial: () => false,
       stale: () => false,
-      cutShort: () => false,
       tidy: () => undefined,
     }),
     openFacts: createOpenPageFacts({ clock, posts, people }),

@@ -4,6 +4,7 @@
  */
 import { POST_ID_MAX } from '../../timeline/ids.ts';
 import { type PageRange, pageIn, type TimelinePage } from './entry-sets.ts';
+import { KEYS_PER_CALL_MAX, RING_PLACES } from './keys.ts';
 
 export interface PartSizes {
   /** Entries of an older part when it is made. */
@@ -27,6 +28,9 @@ export function partSizesFor(cap: number): PartSizes {
     keep: Math.min(KEEP_ENTRIES, few),
   };
 }
+
+/** Timelines of one call that names all of their keys. */
+export const TIMELINES_PER_CALL = Math.floor(KEYS_PER_CALL_MAX / (RING_PLACES + 1));
 
 /** Entries of a head from which it is cut. */
 export function fullFrom({ entries, keep }: PartSizes): number {

@@ -17,7 +17,7 @@ import {
   type TimelinePage,
 } from './entry-sets.ts';
 import type { Keys } from './keys.ts';
-import { askParts, fullFrom, partSizesFor } from './timeline-parts.ts';
+import { askParts, fullFrom, partSizesFor, TIMELINES_PER_CALL } from './timeline-parts.ts';
 
 export type { PushOutcome, TimelinePage };
 
@@ -55,7 +55,7 @@ export interface Timelines extends EntrySets<TimelineOf> {
 }
 
 /** Timelines that are cut before it is looked at whether it goes well: four calls' worth. */
-const CUTS_AT_ONCE = 44;
+const CUTS_AT_ONCE = 4 * TIMELINES_PER_CALL;
 
 export interface TimelineOptions extends EntrySetOptions {
   readonly events?: TimelineEvents;
