@@ -19,7 +19,7 @@ import {
 /** Rows of one statement, keys of one pipeline, keys of one script. */
 const ROWS_AT_ONCE = 100_000;
 const COPIES_AT_ONCE = 1_000;
-const LOOKED_AT_AT_ONCE = 500;
+const LOOKED_AT_AT_ONCE = 100;
 const CALL_MS = 30_000;
 /** What timelines hold from the start lies in the past. */
 const FILLED_FROM = composePostId({ ms: ID_EPOCH_MS + 366 * 86_400_000, generator: 0, sequence: 0 });
@@ -102,7 +102,7 @@ export async function seedTimelines(signal: AbortSignal, filling: Filling): Prom
   }
   const copies: { readonly from: string; readonly to: (viewer: UserId) => string }[][] = [];
   for (const viewer of templates) {
-    const names = (of: UserId): readonly string[] => [keys.timeline(tenant, of), ...keys.timelineRing(tenant, of)];
+    const names = (of: UserId): readonly string[] => partsOf(keys, tenant, of);
     const there: (typeof copies)[number] = [];
     for (const [index, from] of names(viewer).entries()) {
       if ((await redis.exists(from)) === 1) there.push({ from, to: (of) => names(of)[index] as string });
@@ -138,14 +138,28 @@ export async function copyKeys(
   }
 }
 
-/** Answers how many of the keys hold the post, how many keys there are, and their members: a sorted set holds a post once or not at all. */
+/**
+ * KEYS: timelines, each with its ring. ARGV: keys of each, post ID. Answers how many of the timelines hold the post in any part that their links lead to, how many timelines there are, and the members of
+ * their newest parts: a sorted set holds a post once or not at all.
+ */
 const HOLDERS = `
+local each = tonumber(ARGV[1])
 local holders, present, members = 0, 0, 0
-for _, key in ipairs(KEYS) do
-  local size = redis.call('ZCARD', key)
+for head = 1, #KEYS, each do
+  local size = redis.call('ZCARD', KEYS[head])
   if size > 0 then present = present + 1 end
   members = members + size
-  if redis.call('ZSCORE', key, ARGV[1]) == '-' .. ARGV[1] then holders = holders + 1 end
+  local at, looks = head, 0
+  while at and looks < each do
+    looks = looks + 1
+    if redis.call('ZSCORE', KEYS[at], ARGV[2]) == '-' .. ARGV[2] then
+      holders = holders + 1
+      break
+    end
+    local state = redis.call('ZRANGE', KEYS[at], -1, -1)[1]
+    local link = state and string.match(state, '^r(%d+):')
+    at = link and head + tonumber(link)
+  end
 end
 return {holders, present, members}
 `;
@@ -166,11 +180,21 @@ export async function countHolders(
   let present = 0;
   let members = 0;
   for (let at = 0; at < of.viewers.length; at += LOOKED_AT_AT_ONCE) {
-    const some = of.viewers.slice(at, at + LOOKED_AT_AT_ONCE).map((viewer) => of.keys.timeline(of.tenant, viewer));
-    const answer = (await redis.eval(HOLDERS, some.length, ...some, String(of.postId))) as [number, number, number];
+    const some = of.viewers.slice(at, at + LOOKED_AT_AT_ONCE).map((viewer) => partsOf(of.keys, of.tenant, viewer));
+    const each = some[0]?.length ?? 1;
+    const answer = (await redis.eval(HOLDERS, some.length * each, ...some.flat(), each, String(of.postId))) as [
+      number,
+      number,
+      number,
+    ];
     holders += answer[0];
     present += answer[1];
     members += answer[2];
   }
   return { holders, present, members };
+}
+
+/** The keys of a timeline: of its newest part, then of the places of the older ones. */
+export function partsOf(keys: Keys, tenant: TenantId, viewer: UserId): readonly string[] {
+  return [keys.timeline(tenant, viewer), ...keys.timelineRing(tenant, viewer)];
 }

@@ -25,6 +25,7 @@ import {
   type UserId,
 } from '../../src/timeline/ids.ts';
 import { type Bench, type BenchOptions, withFolder } from './bench.ts';
+import { partsOf } from './crowd.ts';
 import type { Measured } from './rounds.ts';
 
 const TIMELINES = 10_000;
@@ -140,7 +141,7 @@ async function measure(side: Side, tenant: TenantId, viewers: readonly UserId[],
       viewers.slice(from, from + ASKED_AT_ONCE).map(async (viewer) => {
         let held = 0;
         let used = 0;
-        for (const key of [keys.timeline(tenant, viewer), ...keys.timelineRing(tenant, viewer)]) {
+        for (const key of partsOf(keys, tenant, viewer)) {
           const [members, encoding, usage] = await Promise.all([
             side.redis.zcard(key),
             side.redis.object('ENCODING', key),

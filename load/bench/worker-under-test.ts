@@ -27,7 +27,7 @@ import {
 import { type Lane, laneOf } from '../../src/timeline/lanes.ts';
 import { createBlame } from '../../src/write/fanout-blame.ts';
 import { benchConfig, PATIENT } from './bench.ts';
-import { countHolders, phasesOf, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
+import { countHolders, partsOf, phasesOf, seedFollowers, seedTimelines, viewerAt } from './crowd.ts';
 
 export const CAP = 800;
 const TENANT = 'bench' as TenantId;
@@ -204,9 +204,7 @@ export async function openWorkerUnderTest(parts: {
     lane,
     nextId,
     keysOf: (kind) =>
-      crowds[kind].authors.flatMap((author) =>
-        viewersOf(author).map((viewer) => [keys.timeline(TENANT, viewer), ...keys.timelineRing(TENANT, viewer)]),
-      ),
+      crowds[kind].authors.flatMap((author) => viewersOf(author).map((viewer) => partsOf(keys, TENANT, viewer))),
     deliverNext,
     close,
 
@@ -223,7 +221,7 @@ export async function openWorkerUnderTest(parts: {
       const samples = Math.min(SAMPLES, parts.timelines);
       for (let sample = 0; sample < samples; sample += 1) {
         const viewer = viewerAt(sample);
-        for (const key of [keys.timeline(TENANT, viewer), ...keys.timelineRing(TENANT, viewer)]) {
+        for (const key of partsOf(keys, TENANT, viewer)) {
           const [members, encoding, usage] = await Promise.all([
             redis.zcard(key),
             redis.object('ENCODING', key),
