@@ -167,7 +167,7 @@ export function assembleCache(parts: {
   });
   // No reader waits longer, so nothing that readers share has to live longer.
   const limitMs = config.deadlines.readMaxMs;
-  const joined = (what: 'relation' | 'post' | 'author' | 'body' | 'profile' | 'list') => (keys: number) =>
+  const joined = (what: 'relation' | 'post' | 'author' | 'body' | 'profile' | 'counts' | 'list') => (keys: number) =>
     metrics.singleFlightJoined(what, keys);
   const versionEvents = (layer: 'body' | 'profile') => ({
     heldRead: (result: 'hit' | 'miss', count: number) => metrics.cacheRead(`process_${layer}`, result, count),
@@ -213,7 +213,9 @@ export function assembleCache(parts: {
       metrics.cacheLoaded('counts', postIds.length);
       return loadPostCounts(database, call.signal, { tenant: call.tenant, postIds });
     },
+    limitMs,
     events: {
+      joined: joined('counts'),
       countsRead: (result, count) => metrics.cacheRead('counts', result, count),
       notStored: () => metrics.cacheStoreFailed('counts'),
     },

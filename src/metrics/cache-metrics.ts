@@ -45,9 +45,9 @@ export interface CacheMetrics {
   pulledAuthors(count: number): void;
   /** Posts of pulled authors were read from Postgres, for authors beyond the bound of lists (`beyond`) or for lists that were not there (`not_ready`). */
   pulledQueried(why: 'beyond' | 'not_ready'): void;
-  /** A caller waited for work that another had begun; `post`, `author`, `relation`: for facts that others ask for in the same turn. */
+  /** A caller waited for work that another had begun; `post`, `author`, `relation`, `counts`: for facts that others ask for in the same turn. */
   singleFlightJoined(
-    what: 'rebuild' | 'list_rebuild' | 'post' | 'author' | 'relation' | 'body' | 'profile' | 'list',
+    what: 'rebuild' | 'list_rebuild' | 'post' | 'author' | 'relation' | 'body' | 'profile' | 'counts' | 'list',
     keys?: number,
   ): void;
   /** What a process cache takes now. */

@@ -42,7 +42,7 @@ export interface Cache {
     args: readonly ScriptArgument[],
   ): Promise<unknown>;
   /**
-   * Runs a script that answers a list with one item for each key, over any number of keys, in calls of bounded size, few of them in flight. `args` go with every call, `perKey` gives one more
+   * Runs a script that answers a list with one item for each key, or one text with a line for each, over any number of keys, in calls of bounded size, few of them in flight. `args` go with every call, `perKey` gives one more
    * for each key. A call may be repeated key by key, so the script must bear to run twice. Answers one result for each key, in order; never throws but for the abort.
    */
   runEach(
@@ -53,13 +53,15 @@ export interface Cache {
     perKey?: readonly ScriptArgument[],
   ): Promise<readonly KeyResult[]>;
   /**
-   * The same for a script that takes several keys for each item: `keySets` are of one length, which is its first argument, each of one slot. Answers one result for each set, in order.
+   * The same for a script that takes several keys for each item: `keySets` are of one length, which is its first argument, each of one slot; `perSet` gives one more for each set. Answers one
+   * result for each set, in order.
    */
   runEachSet(
     signal: AbortSignal,
     script: ScriptName,
     keySets: readonly (readonly string[])[],
     args: readonly ScriptArgument[],
+    perSet?: readonly ScriptArgument[],
   ): Promise<readonly KeyResult[]>;
   /** The values of plain keys: undefined where there is none. */
   read(signal: AbortSignal, keys: readonly string[]): Promise<readonly KeyResult[]>;
@@ -97,6 +99,7 @@ const SCRIPTS = {
   page: entryScripts.PAGE,
   pages: entryScripts.PAGES,
   home: entryScripts.HOME,
+  homes: entryScripts.HOMES,
   cleanAuthor: entryScripts.CLEAN_AUTHOR,
   leaseGet: factScripts.LEASE_GET,
   leaseFill: factScripts.LEASE_FILL,
@@ -180,10 +183,11 @@ export function createCache(options: CacheOptions): Cache {
       }
     }
     await inWindow(groupKeys(keys, { cluster: options.cluster, keysMax }), askGroup);
-    await inWindow(
-      refused.map((index) => [index]),
-      askGroup,
-    );
+    if (refused.length > 0)
+      await inWindow(
+        refused.map((index) => [index]),
+        askGroup,
+      );
     return outcomes;
   }
 
@@ -209,17 +213,18 @@ export function createCache(options: CacheOptions): Cache {
     runEach: (signal, script, keys, args, perKey) =>
       inCalls(signal, keys, async (some, indexes) => {
         const more = perKey ? indexes.map((index) => perKey[index] as ScriptArgument) : [];
-        return (await call(signal, script, some, [...args, ...more])) as readonly unknown[];
+        return itemsIn(await call(signal, script, some, [...args, ...more]));
       }),
 
-    runEachSet(signal, script, keySets, args) {
+    runEachSet(signal, script, keySets, args, perSet) {
       const length = keySets[0]?.length ?? 1;
       return inCalls(
         signal,
         keySets.map(([first]) => first as string),
         async (_, indexes) => {
           const keys = indexes.flatMap((index) => keySets[index] as readonly string[]);
-          return (await call(signal, script, keys, [length, ...args])) as readonly unknown[];
+          const more = perSet ? indexes.map((index) => perSet[index] as ScriptArgument) : [];
+          return itemsIn(await call(signal, script, keys, [length, ...args, ...more]));
         },
         Math.max(1, Math.floor(KEYS_PER_CALL_MAX / length)),
       );
@@ -299,6 +304,10 @@ export function createCache(options: CacheOptions): Cache {
   };
 }
 
+function itemsIn(answer: unknown): readonly unknown[] {
+  return typeof answer === 'string' ? answer.split('\n') : (answer as readonly unknown[]);
+}
+
 function mastersOf(client: Commands): readonly Redis[] {
   return client instanceof Cluster ? client.nodes('master') : [client];
 }
@@ -333,6 +342,8 @@ async function workInWindow<Item>(
   items: readonly Item[],
   work: (item: Item) => Promise<void>,
 ): Promise<void> {
+  const [first] = items;
+  if (first !== undefined && items.length === 1) return work(first);
   const rest = items.values();
   let failed = false;
   async function take(): Promise<void> {

@@ -366,8 +366,8 @@ end
  * the ring. The floor is that of the last part looked at: as far as the page goes, the timeline is complete. A part that is read lives on, and one that nobody reads goes.
  */
 const PAGE_OF = `${PART}${PUT}${OLDER_PART}${RENEW}${BEYOND}
-local function page(ring, direction, position, count, life, renewal)
-  local p = part(KEYS[1])
+local function page(key, ring, direction, position, count, life, renewal)
+  local p = part(key)
   if not p then return {} end
   local at, most = tonumber(position), tonumber(count)
   local parts, ids = {p}, {}
@@ -408,7 +408,7 @@ end
 
 /** KEYS: one timeline, and its ring or nothing. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. Answers as `page`. */
 export const PAGE = `${SCRIPT_HEAD}${PAGE_OF}
-return page(2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+return page(KEYS[1], 2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 `;
 
 /**
@@ -480,5 +480,19 @@ return head and takeOut(chain(3, head), 2) or 0
  */
 export const HOME = `${SCRIPT_HEAD}${PAGE_OF}${LEASE}
 local pulled = lease(KEYS[2], ARGV[6], ARGV[7])
-return {pulled, page(3, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])}
+return {pulled, page(KEYS[1], 3, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])}
+`;
+
+/**
+ * The same for several viewers, without rings. KEYS: timeline and pulled authors of each. ARGV: 2 (keys of each), then as of PAGE, life of a token in ms, then one token for each viewer. Answers one
+ * text for each, in lines: the fact, how many lines follow, and the page. A reader takes a text apart in a fraction of what a list of as many answers costs it.
+ */
+export const HOMES = `${SCRIPT_HEAD}${PAGE_OF}${LEASE}
+local out = {}
+for i = 1, #KEYS / 2 do
+  local pulled = line(lease(KEYS[2 * i], ARGV[7 + i], ARGV[7]))
+  local found = page(KEYS[2 * i - 1], #KEYS + 1, ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
+  out[i] = pulled .. '\\n' .. #found .. '\\n' .. table.concat(found, '\\n')
+end
+return out
 `;

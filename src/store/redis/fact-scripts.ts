@@ -9,6 +9,11 @@
  */
 export const SCRIPT_HEAD = '#!lua\n';
 
+/** Values go out in lines. No fact has more than one: what has is not ours, and is answered as a fact that does not read. */
+const LINE = `
+local function line(value) return string.find(value, '\\n', 1, true) and 'v' or value end
+`;
+
 /** Leaves the token on a miss, which is the right to store; none with an empty token. What is neither a value nor a token is not ours: a miss. */
 export const LEASE = `
 local function lease(key, token, life)
@@ -19,16 +24,16 @@ local function lease(key, token, life)
   if kind ~= 't' and token ~= '' then redis.call('SET', key, 't' .. token, 'PX', life) end
   return ''
 end
-`;
+${LINE}`;
 
 /**
  * Lease fill. KEYS: facts kept as strings. ARGV: token, its life in ms. A miss leaves the reader's token; whatever deletes the key takes the right to store away.
- * Answers for each key: the value, '' for "load it, the token is yours", '~' for "somebody else loads it".
+ * Answers a line for each key: the value, '' for "load it, the token is yours", '~' for "somebody else loads it".
  */
 export const LEASE_GET = `${SCRIPT_HEAD}${LEASE}
 local out = {}
-for i, key in ipairs(KEYS) do out[i] = lease(key, ARGV[1], ARGV[2]) end
-return out
+for i, key in ipairs(KEYS) do out[i] = line(lease(key, ARGV[1], ARGV[2])) end
+return table.concat(out, '\\n')
 `;
 
 /** KEYS: facts. ARGV: token, life in ms, values. Stores a value only where the token still stands: a load that began before a change cannot put the past back. Answers 1 or 0 for each. */
@@ -43,26 +48,34 @@ end
 return out
 `;
 
-/** The same for the fields of one hash. KEYS: the hash. ARGV: token, its life in ms, life of the hash in ms, fields. A token carries its own end, since fields have no life of their own. */
-export const LEASE_GET_FIELDS = `${SCRIPT_HEAD}
+/**
+ * The same for fields of hashes. KEYS: hashes. ARGV: life of a token in ms, life of a hash in ms, then for each hash the token and the fields, with commas between them. A token carries its own end,
+ * since fields have no life of their own. Answers one text for each hash, a line for each field.
+ */
+export const LEASE_GET_FIELDS = `${SCRIPT_HEAD}${LINE}
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local own = 't' .. ARGV[1] .. ':'
-local token = own .. string.format('%.0f', now + tonumber(ARGV[2]))
-local fresh = redis.call('EXISTS', KEYS[1]) == 0
 local out = {}
-for i = 4, #ARGV do
-  local value = redis.call('HGET', KEYS[1], ARGV[i])
-  local kind = value and string.sub(value, 1, 1)
-  local ends = kind == 't' and tonumber(string.match(value, ':(%d+)$'))
-  if kind == 'v' then out[i - 3] = value
-  elseif ends and ends > now and string.sub(value, 1, #own) ~= own then out[i - 3] = '~'
-  else
-    redis.call('HSET', KEYS[1], ARGV[i], token)
-    out[i - 3] = ''
+for i, key in ipairs(KEYS) do
+  local asked = ARGV[i + 2]
+  local first = string.find(asked, ',', 1, true)
+  local own = 't' .. string.sub(asked, 1, first - 1) .. ':'
+  local fresh = redis.call('EXISTS', key) == 0
+  local lines = {}
+  for field in string.gmatch(string.sub(asked, first), '[^,]+') do
+    local value = redis.call('HGET', key, field)
+    local kind = value and string.sub(value, 1, 1)
+    local ends = kind == 't' and tonumber(string.match(value, ':(%d+)$'))
+    if kind == 'v' then lines[#lines + 1] = line(value)
+    elseif ends and ends > now and string.sub(value, 1, #own) ~= own then lines[#lines + 1] = '~'
+    else
+      redis.call('HSET', key, field, own .. string.format('%.0f', now + tonumber(ARGV[1])))
+      lines[#lines + 1] = ''
+    end
   end
+  if fresh then redis.call('PEXPIRE', key, ARGV[2]) end
+  out[i] = table.concat(lines, '\\n')
 end
-if fresh then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
 return out
 `;
 

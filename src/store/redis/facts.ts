@@ -8,7 +8,7 @@ import type { TributaryError } from '../../errors.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { PostMeta, Relation } from '../../timeline/post.ts';
 import type { PulledAuthors } from '../../timeline/pulled.ts';
-import type { Cache } from './client.ts';
+import type { Cache, KeyResult } from './client.ts';
 import {
   type AuthorFact,
   decodeAuthor,
@@ -21,6 +21,7 @@ import {
   encodeRelation,
 } from './fact-codec.ts';
 import { KEYS_PER_CALL_MAX, type Keys } from './keys.ts';
+import { createTurnCalls } from './turn-calls.ts';
 
 export type { AuthorFact };
 
@@ -91,6 +92,12 @@ export function createPulledFacts(cache: Cache, keys: Keys, options: FactOptions
   );
 }
 
+interface FieldsAsk {
+  readonly key: string;
+  readonly token: string;
+  readonly fields: readonly UserId[];
+}
+
 export function createRelationFacts(cache: Cache, keys: Keys, options: FactOptions): RelationFacts {
   const keyOf = ({ tenant, viewer }: ViewerScope): string => keys.relations(tenant, viewer);
   const forget: RelationFacts['forget'] = (signal, scope, authors) =>
@@ -99,12 +106,28 @@ export function createRelationFacts(cache: Cache, keys: Keys, options: FactOptio
       authors.map((author) => ({ key: keyOf(scope), field: author })),
     );
 
+  /** Of several viewers. */
+  const lookUpFields = createTurnCalls<FieldsAsk, KeyResult>({
+    nameOf: () => '',
+    sizeOf: ({ fields }) => fields.length,
+    sizeMax: KEYS_PER_CALL_MAX,
+    send: (signal, asks) =>
+      cache.runEach(
+        signal,
+        'leaseGetFields',
+        asks.map(({ key }) => key),
+        [options.tokenLifeMs, shortened(options)],
+        asks.map(({ token, fields }) => `${token},${fields.join(',')}`),
+      ),
+  });
+
   return {
     async lookUp(signal, scope, authors, token) {
       const lookups = await inCalls(signal, authors, errored, async (some) => {
-        const args = [token, options.tokenLifeMs, shortened(options), ...some];
-        const values = (await cache.run(signal, 'leaseGetFields', [keyOf(scope)], args)) as readonly string[];
-        return values.map((value) => meaningOf(value, decodeRelation));
+        const result = await lookUpFields(signal, { key: keyOf(scope), token, fields: some });
+        if ('error' in result) throw result.error;
+        const lines = (result.value as string).split('\n');
+        return some.map((_, index) => meaningOf(lines[index] as string, decodeRelation));
       });
       return withoutUnreadable(lookups, authors, (some) => forget(signal, scope, some));
     },
