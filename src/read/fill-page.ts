@@ -3,7 +3,7 @@
  * what the page needs, and again when too many were hidden, in a bounded number of rounds. A page may come out short, even empty, while more follows: only `end` says that nothing does.
  *
  * A round of a warm page asks Redis four times, one after the other, and Postgres never: the viewer's shard; meta of the candidates; relations, states and meta of targets; bodies, profiles
- * and counters of what is shown. Where lists of pulled authors have to be read, the meta of the timeline's entries goes out with them, and the authors' facts with the meta of theirs: four
+ * and counters of what is shown; three times where the process has met the posts before (named-people.ts), since the second and the third then go out together. Where lists of pulled authors have to be read, the meta of the timeline's entries goes out with them, and the authors' facts with the meta of theirs: four
  * again, but for a post of such a list that names a target, which costs one more. Cold facts are loaded from Postgres behind the second and the third, so twice at most.
  */
 import type { PostId, UserId } from '../timeline/ids.ts';

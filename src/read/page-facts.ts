@@ -7,6 +7,7 @@
  *   1. meta of the candidates, unless the rows came from Postgres with them; relations and states of authors who are known by then, as those of lists are;
  *   2. relations and states of the posts' authors and of their targets', meta of the targets, and relations to whom those name: a cached meta tells of its targets' names;
  *   3. only where a meta does not (a row of Postgres tells by itself): relations to whom the targets name.
+ * Where the process remembers whom the posts name, all of it goes out with the first.
  * Facts hold for all rounds of one request, and for no other request.
  */
 import type { Clock } from '../runtime.ts';
@@ -19,6 +20,7 @@ import type { ReadCall } from './batches.ts';
 import type { CachedPeople } from './cached-people.ts';
 import type { CachedPosts } from './cached-posts.ts';
 import { type Fallback, orKnown } from './known-facts.ts';
+import { createNamedPeople } from './named-people.ts';
 
 /** Candidates of one fetch, in the page's order. */
 export interface Candidates {
@@ -61,6 +63,8 @@ export type OpenPageFacts = (call: ReadCall, viewer: UserId) => PageFacts;
 const BATCHES_MAX = 3;
 
 export function createOpenPageFacts({ clock, posts, people, fallback }: PageFactsParts): OpenPageFacts {
+  const named = createNamedPeople();
+
   return function openPageFacts(call, viewer) {
     /** Undefined for what does not exist. */
     const metas = new Map<PostId, PostMeta | undefined>();
@@ -92,7 +96,11 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
         () => posts.loadMetas(call, ids),
         (known) => known.metas(call, ids),
       );
-      for (const id of ids) metas.set(id, loaded.values.get(id));
+      for (const id of ids) {
+        const meta = loaded.values.get(id);
+        metas.set(id, meta);
+        if (meta && !meta.deleted) named.learn(call.tenant, meta);
+      }
       for (const id of loaded.unknown) unknownPosts.add(id);
     }
 
@@ -130,12 +138,14 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
       };
       candidates.authors?.forEach(author);
       for (const id of candidates.ids) {
-        if (!metas.has(id)) wanted.metas.add(id);
+        const isThere = metas.has(id);
+        if (!isThere) wanted.metas.add(id);
         const meta = metas.get(id);
-        if (!meta) continue;
-        author(meta.author);
-        if (meta.deleted) continue;
-        for (const ref of targetsOf(meta)) {
+        const names = isThere ? meta : named.of(call.tenant, id);
+        if (!names) continue;
+        author(names.author);
+        if (meta?.deleted) continue;
+        for (const ref of targetsOf(names)) {
           author(ref.author);
           ref.names?.forEach(relation);
           if (!metas.has(ref.postId)) wanted.metas.add(ref.postId);

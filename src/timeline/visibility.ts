@@ -82,7 +82,7 @@ export function hiddenAsTarget(post: PostMeta, facts: VisibilityFacts): HiddenRe
 }
 
 /** The posts that this one names: at most two. */
-export function targetsOf(post: PostMeta): readonly TargetRef[] {
+export function targetsOf(post: Pick<PostMeta, 'replyTo' | 'repostOf'>): readonly TargetRef[] {
   const targets: TargetRef[] = [];
   if (post.replyTo) targets.push(post.replyTo);
   if (post.repostOf) targets.push(post.repostOf);
