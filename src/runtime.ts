@@ -94,10 +94,19 @@ export function untilAborted<Result>(
       onAbort();
       reject(abortError(signal));
     };
-    const settled = (): void => signal.removeEventListener('abort', abort);
     if (signal.aborted) abort();
     else signal.addEventListener('abort', abort, { once: true });
-    work.finally(settled).then(resolve, reject);
+    // By one reaction: every page waits like this some ten times.
+    work.then(
+      (result) => {
+        signal.removeEventListener('abort', abort);
+        resolve(result);
+      },
+      (error: unknown) => {
+        signal.removeEventListener('abort', abort);
+        reject(error);
+      },
+    );
   });
 }
 

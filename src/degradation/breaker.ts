@@ -42,10 +42,11 @@ const PROBE_EVERY_MS = 200;
 const PROBE_TIMEOUT_MS = 500;
 
 export function createBreaker(parts: BreakerParts): Breaker {
+  const row = inARow(parts.clock);
   const policy = circuitBreaker(
     handleWhen((error) => error instanceof ProbeFailed || parts.isFailure(error)),
     {
-      breaker: inARow(parts.clock),
+      breaker: row,
       // Our prober alone decides when; cockatiel would compare wall clocks, which may step.
       halfOpenAfter: Number.NEGATIVE_INFINITY,
     },
@@ -75,31 +76,33 @@ export function createBreaker(parts: BreakerParts): Breaker {
     if (policy.state !== CircuitState.Closed) throw parts.refusal();
   }
 
+  /** Only failures go by way of the policy: every command goes through here, and what succeeds has nothing to say but that the row is over. */
+  async function fail(error: unknown): Promise<void> {
+    // Where it is not closed any more, what it has to say is known; and nothing but a probe may run half-open.
+    if (policy.state === CircuitState.Closed) await policy.execute(() => Promise.reject(error)).catch(() => undefined);
+  }
+
   return {
     isClosed: () => policy.state === CircuitState.Closed,
-    async call<Result>(work: () => Promise<Result>) {
+    async call(work) {
       throwUnlessClosed();
-      // An error that was answered is as good a sign of life as any; cockatiel would learn nothing from it.
-      const end = await policy.execute(() =>
-        work().then(
-          (value): End<Result> => ({ value }),
-          (error: unknown): End<Result> => {
-            if (parts.isFailure(error)) throw error;
-            return { error };
-          },
-        ),
-      );
-      if ('error' in end) throw end.error;
-      return end.value;
+      try {
+        const value = await work();
+        row.success();
+        return value;
+      } catch (error) {
+        // An error that was answered is as good a sign of life as any.
+        if (parts.isFailure(error)) await fail(error);
+        else row.success();
+        throw error;
+      }
     },
     async attempt(work) {
       throwUnlessClosed();
       try {
         return await work();
       } catch (error) {
-        // Where it is not closed any more, what it has to say is known; and nothing but a probe may run half-open.
-        if (policy.state === CircuitState.Closed)
-          await policy.execute(() => Promise.reject(error)).catch(() => undefined);
+        await fail(error);
         throw error;
       }
     },
@@ -110,12 +113,10 @@ export function createBreaker(parts: BreakerParts): Breaker {
   };
 }
 
-type End<Result> = { readonly value: Result } | { readonly error: unknown };
-
 class ProbeFailed extends Error {}
 
 /** Says to open after enough failures in a row over long enough a time. */
-function inARow(clock: Clock): IBreaker {
+function inARow(clock: Clock): IBreaker & { success(): void } {
   let failures = 0;
   let sinceMs = 0;
   return {

@@ -53,7 +53,10 @@ export function onPostgres<Result>(call: ReadCall, ask: () => Promise<Result>): 
 function counted<Result>(batches: Batches | undefined, ask: () => Promise<Result>): Promise<Result> {
   if (!batches) return ask();
   const answered = batches.begin();
-  return ask().finally(answered);
+  const asked = ask();
+  // Before whoever asked goes on.
+  asked.then(answered, answered);
+  return asked;
 }
 
 /** Tells once for each kind how many of it there are: a call for each of a page's keys would cost as much as the page. */

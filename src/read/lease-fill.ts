@@ -46,6 +46,7 @@ export function createLeaseFill<Scope, Id, Value>(
     const token = parts.newToken();
     const request: Request<Scope, Id, Value> = { call, scope, token, load, values, found };
     const missing = await lookUp(request, ids);
+    if (values.size === ids.length) return values;
     await Promise.all([loadAndFill(request, missing), loadLater(request, missing.loading)]);
     return values;
   };

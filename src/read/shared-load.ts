@@ -3,7 +3,7 @@
  * left. One that does not settle is ended by its time limit.
  */
 import { TributaryError } from '../errors.ts';
-import { after, untilAborted } from '../runtime.ts';
+import { abortError, after, untilAborted } from '../runtime.ts';
 
 export interface SharedLoad<Result> {
   /** Waits for the load, or for the part of it that is enough for the caller; rejects with the reason of the caller's abort as soon as that comes. */
@@ -37,15 +37,34 @@ export function createSharedLoad<Result>(
   return {
     settled,
     isOpen: () => !ending.signal.aborted,
-    async join(signal, enough) {
+    join(signal, enough) {
       waiting += 1;
-      try {
-        return await untilAborted(enough ? Promise.race([result, enough]) : result, signal);
-      } finally {
-        waiting -= 1;
-        // One who has what they need leaves the load to end by itself: it may be storing what it found.
-        if (waiting === 0 && signal.aborted) ending.abort(signal.reason);
-      }
+      return new Promise<Result | undefined>((resolve, reject) => {
+        let here = true;
+        const leave = (): void => {
+          if (!here) return;
+          here = false;
+          waiting -= 1;
+          signal.removeEventListener('abort', abort);
+        };
+        const abort = (): void => {
+          leave();
+          // One who has what they need leaves the load to end by itself: it may be storing what it found.
+          if (waiting === 0) ending.abort(signal.reason);
+          reject(abortError(signal));
+        };
+        const take = (value: Result | undefined): void => {
+          leave();
+          resolve(value);
+        };
+        if (signal.aborted) return abort();
+        signal.addEventListener('abort', abort, { once: true });
+        enough?.then(take);
+        result.then(take, (error: unknown) => {
+          leave();
+          reject(error);
+        });
+      });
     },
   };
 }

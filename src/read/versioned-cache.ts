@@ -143,7 +143,7 @@ export function createVersionedCache<Id extends string | number, Value extends o
         const own = flown.map(({ id }) => id);
         waits.push(take(fly(call, flown), own));
       }
-      await Promise.all(waits);
+      if (waits.length > 0) await Promise.all(waits);
       return answer;
 
       async function take(flight: SharedLoad<Answer>, ids: readonly Id[]): Promise<void> {
