@@ -204,9 +204,13 @@ export function assembleCache(parts: {
     limitMs,
     events: { meta: { joined: joined('post') }, body: versionEvents('body') },
   });
+  // Both lives together are what is configured; a short one is left to Redis for the most part.
+  const countsAgeMs = Math.min(config.process.listAgeMaxMs, Math.floor(config.cache.countsLifeMs / 10));
   const loadCounts = createCachedCounts({
+    clock,
+    ageMaxMs: countsAgeMs,
     cached: createCachedPostCounts(cache, keys, {
-      lifeMs: config.cache.countsLifeMs,
+      lifeMs: config.cache.countsLifeMs - countsAgeMs,
       random: () => random.fraction(),
     }),
     load(call, postIds) {
@@ -216,6 +220,7 @@ export function assembleCache(parts: {
     limitMs,
     events: {
       joined: joined('counts'),
+      heldRead: (result, count) => metrics.cacheRead('process_counts', result, count),
       countsRead: (result, count) => metrics.cacheRead('counts', result, count),
       notStored: () => metrics.cacheStoreFailed('counts'),
     },

@@ -2,7 +2,7 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 import { CALL_SECONDS } from './buckets.ts';
 
-/** What the process holds itself. */
+/** What the process holds itself, bounded in bytes. */
 export type ProcessLayer = 'process_body' | 'process_profile' | 'process_list';
 
 /** What is cached: home timelines, lists of pulled authors, who of a viewer's follows is pulled, facts of posts, authors and relations, bodies of posts, profiles of authors, counters. */
@@ -16,6 +16,7 @@ export type CacheLayer =
   | 'body'
   | 'profile'
   | 'counts'
+  | 'process_counts'
   | ProcessLayer;
 
 /** Bounds around none, an ordinary viewer, the bound of lists, and all that a viewer may follow. */

@@ -2,11 +2,11 @@
  * Owns the process's memory of whom posts name: their authors, and their targets with those whom they name. It is fixed at a post's publish, so it never grows old. With it a page asks for the facts of
  * these people together with the meta of the posts, a batch earlier than the meta could tell.
  *
- * Decides nothing: a post that is not remembered, or that turns out to be gone, costs a batch more or some facts too many. Bounded in entries, the longest unused goes first.
+ * Decides nothing: a post that is not remembered, or that turns out to be gone, costs a batch more or some facts too many. Bounded in entries: when there are enough new ones, those that have not been
+ * asked for since the last time go.
  */
-import { LRUCache } from 'lru-cache';
 import type { PostId, TenantId } from '../timeline/ids.ts';
-import type { PostMeta, TargetRef } from '../timeline/post.ts';
+import type { PostMeta } from '../timeline/post.ts';
 
 export type NamedPeople = Pick<PostMeta, 'author' | 'replyTo' | 'repostOf'>;
 
@@ -15,24 +15,39 @@ export interface NamedPeopleMemory {
   learn(tenant: TenantId, meta: PostMeta): void;
 }
 
-/** Some 300 bytes each; the newest posts of some thousand authors. */
-const POSTS_MAX = 50_000;
+/** Entries after which the old ones go, of some 300 bytes; twice as many are there at most. */
+const POSTS_MAX = 25_000;
 
-export function createNamedPeople(): NamedPeopleMemory {
-  const named = new LRUCache<string, NamedPeople>({ max: POSTS_MAX });
-  const nameOf = (tenant: TenantId, postId: PostId): string => `${tenant}:${postId}`;
+export function createNamedPeople(postsMax = POSTS_MAX): NamedPeopleMemory {
+  // Two generations, and not the order of use, which would have to be kept up at every one of a page's thirty looks.
+  let young = new Map<TenantId, Map<PostId, NamedPeople>>();
+  let old = young;
+  let count = 0;
+
+  function keep(tenant: TenantId, postId: PostId, names: NamedPeople): void {
+    let named = young.get(tenant);
+    if (!named) {
+      named = new Map();
+      young.set(tenant, named);
+    }
+    count += named.has(postId) ? 0 : 1;
+    named.set(postId, names);
+    if (count < postsMax) return;
+    old = young;
+    young = new Map();
+    count = 0;
+  }
+
   return {
-    of: (tenant, postId) => named.get(nameOf(tenant, postId)),
+    of(tenant, postId) {
+      const recent = young.get(tenant)?.get(postId);
+      if (recent) return recent;
+      const names = old.get(tenant)?.get(postId);
+      if (names) keep(tenant, postId, names);
+      return names;
+    },
     learn(tenant, { postId, author, replyTo, repostOf }) {
-      const name = nameOf(tenant, postId);
-      const known = named.peek(name);
-      if (known && knowsAll(known.replyTo) && knowsAll(known.repostOf)) return;
-      named.set(name, { author, ...(replyTo && { replyTo }), ...(repostOf && { repostOf }) });
+      keep(tenant, postId, { author, ...(replyTo && { replyTo }), ...(repostOf && { repostOf }) });
     },
   };
-}
-
-/** Whom a target names may be told later than the target. */
-function knowsAll(target: TargetRef | undefined): boolean {
-  return target === undefined || target.names !== undefined;
 }

@@ -74,6 +74,8 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
     /** Authors whose state or relation, and posts whose meta, cannot be told now. */
     const unknown = new Set<UserId>();
     const unknownPosts = new Set<PostId>();
+    /** Whether posts were met of whom the process does not remember whom they name. */
+    let strangers = false;
     let begun: Promise<unknown> = Promise.resolve();
     const askedOfPostgres = (): number => call.batches?.postgres.count() ?? 0;
     let asked = askedOfPostgres();
@@ -99,7 +101,7 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
       for (const id of ids) {
         const meta = loaded.values.get(id);
         metas.set(id, meta);
-        if (meta && !meta.deleted) named.learn(call.tenant, meta);
+        if (strangers && meta && !meta.deleted) named.learn(call.tenant, meta);
       }
       for (const id of loaded.unknown) unknownPosts.add(id);
     }
@@ -142,6 +144,7 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
         if (!isThere) wanted.metas.add(id);
         const meta = metas.get(id);
         const names = isThere ? meta : named.of(call.tenant, id);
+        strangers ||= !isThere && !names;
         if (!names) continue;
         author(names.author);
         if (meta?.deleted) continue;
@@ -162,6 +165,7 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
       unknown,
 
       begin(postIds) {
+        strangers = true;
         const loading = loadMetas(postIds.filter((id) => !metas.has(id)));
         // Where it fails, what is still missing is asked for again, and fails there.
         begun = Promise.allSettled([begun, loading]);

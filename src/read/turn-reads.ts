@@ -37,6 +37,7 @@ interface Turn<Id, Value> {
   readonly ids: Set<Id>;
   readonly reads: Set<ReadBatches>;
   readonly values: Map<Id, Value>;
+  /** Each looks whether it has all that it waits for. */
   readonly waiters: Set<() => void>;
   readonly load: SharedLoad<unknown>;
 }
@@ -59,11 +60,16 @@ export function createTurnReads<Scope, Id, Value>(
       if (turns.get(name) === turn) turns.delete(name);
       throwIfAborted(signal);
       const call: ReadCall = { tenant: parts.tenantOf(scope), signal, batches: countForAll(reads) };
+      let told: ReadonlyMap<Id, Value> | undefined;
+      let toldSize = 0;
       const all = await parts.read(call, scope, [...ids], (some) => {
+        told = some;
+        toldSize = some.size;
         for (const [id, value] of some) values.set(id, value);
         for (const look of waiters) look();
       });
-      for (const [id, value] of all) values.set(id, value);
+      // Where nothing had to be loaded, all of them were told already.
+      if (told !== all || toldSize !== all.size) for (const [id, value] of all) values.set(id, value);
     });
     const turn: Turn<Id, Value> = { ids, reads, values, waiters, load };
     turns.set(name, turn);
@@ -84,8 +90,10 @@ export function createTurnReads<Scope, Id, Value>(
     const { batches } = call;
     if (batches) turn.reads.add(batches);
     const { promise: enough, resolve } = Promise.withResolvers<undefined>();
+    let seen = 0;
     const look = (): void => {
-      if (ids.every((id) => turn.values.has(id))) resolve(undefined);
+      while (seen < ids.length && turn.values.has(ids[seen] as Id)) seen += 1;
+      if (seen === ids.length) resolve(undefined);
     };
     turn.waiters.add(look);
     try {
@@ -95,7 +103,12 @@ export function createTurnReads<Scope, Id, Value>(
       turn.waiters.delete(look);
       if (batches) turn.reads.delete(batches);
     }
-    return new Map(ids.flatMap((id) => (turn.values.has(id) ? [[id, turn.values.get(id) as Value] as const] : [])));
+    const answer = new Map<Id, Value>();
+    for (const id of ids) {
+      const value = turn.values.get(id);
+      if (value !== undefined || turn.values.has(id)) answer.set(id, value as Value);
+    }
+    return answer;
   }
 
   return Object.assign(turnRead, { open: () => turns.size });

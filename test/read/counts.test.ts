@@ -17,7 +17,8 @@ let tenant: TestTenant;
 let cast: Cast;
 let cached: Cached;
 beforeAll(async () => {
-  service = await startTestService();
+  // Without copies in the process: a page shows what Redis and Postgres say.
+  service = await startTestService({ env: { PROCESS_LIST_MS: '0' } });
 });
 afterAll(() => service.stop());
 beforeEach(async () => {
