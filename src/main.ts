@@ -141,7 +141,13 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   });
   const { administer, importPosts } = assembly;
   const flows = degradation.bounded(assembly.flows);
-  const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
+  const readiness = createReadiness({
+    probeDatabase: (signal) => probe(probes, signal),
+    probeCache: (signal) => cache.ping(signal),
+    keyOutageMs: config.apiKeyOutageMs,
+    clock: runtime.clock,
+    log,
+  });
 
   const lastKnownKey = createLastKnown<ApiKey>({
     hasDatabase: degradation.hasDatabase,
