@@ -10,7 +10,7 @@ import { throwIfAborted } from '../../runtime.ts';
 interface OnlineIndex {
   /** The migration that brings it. */
   readonly migration: string;
-  readonly table: 'posts' | 'follows' | 'authors';
+  readonly table: 'posts' | 'follows' | 'authors' | 'outbox';
   /** Of a partitioned table it is what the names of the partitions' indexes end in. */
   readonly name: string;
   /** As the migration has it, columns as they are before it. */
@@ -47,6 +47,12 @@ const ONLINE_INDEXES: readonly OnlineIndex[] = [
     table: 'posts',
     name: 'live_decided',
     on: '(tenant_id, author_id, post_id) INCLUDE (visibility, moderation) WHERE deleted_at IS NULL',
+  },
+  {
+    migration: '1700000009800_open-follow-changes',
+    table: 'outbox',
+    name: 'outbox_open_follow_changes',
+    on: "(tenant_id, (payload->>'followerId')) WHERE done_at IS NULL AND kind = 'follows_changed'",
   },
 ];
 
