@@ -21,6 +21,8 @@ export interface RoleProcess {
   /** SIGSTOP: its event loop stands still, its connections stay open. */
   freeze(): void;
   thaw(): void;
+  /** Its exit code, once it has ended, whoever ended it. */
+  readonly ended: Promise<number | null>;
   /** SIGTERM; answers its exit code. */
   stop(): Promise<number | null>;
 }
@@ -71,6 +73,7 @@ export async function startRole(
     httpPort,
     lines,
     kill,
+    ended,
     freeze: () => void child.kill('SIGSTOP'),
     thaw: () => void child.kill('SIGCONT'),
     stop() {
