@@ -163,7 +163,8 @@ export function createDeliver(parts: DeliverParts): Deliver {
     try {
       return await deliverPages(signal, run);
     } catch (error) {
-      events.jobFailed(keyOf(run), error);
+      // To be told to stop is no fault: the job goes on elsewhere at once, from its last checkpoint.
+      if (!signal.aborted) events.jobFailed(keyOf(run), error);
       const blamed = !signal.aborted && isToBlame(error) && !cameFurther(run);
       const retryIn = signal.aborted ? 0 : retryInMs(run);
       const held = { ...heldOf(run), error: describe(error), retryInMs: retryIn, blamed };

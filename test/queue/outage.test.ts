@@ -159,10 +159,10 @@ it('a server that was killed and comes back is heard again', async () => {
 
 it('closing while Redis is away ends within its bound', async () => {
   stage = await openQueueStage(server.url, { workerUrl: proxy.through(server.url) });
-  const worker = stage.worker(async () => undefined, { drainMs: 500 });
+  const worker = stage.worker(async () => undefined);
   await eventually(() => expect(proxy.connectionsOpen).toBeGreaterThanOrEqual(2));
   proxy.blackhole();
-  await within(worker.close(), 5_000);
+  await within(worker.close(500), 10_000);
 });
 
 it('a server that may evict jobs is told of', async () => {
