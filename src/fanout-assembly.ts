@@ -162,8 +162,7 @@ export function assembleFanout(parts: {
       watchQueues();
     },
     async stop(drainMs) {
-      await Promise.all(rounds.map((one) => one.stop()));
-      await Promise.all(LANES.map((lane) => lanes[lane].stopWorker(drainMs)));
+      await Promise.all([...rounds.map((one) => one.stop()), ...LANES.map((lane) => lanes[lane].stopWorker(drainMs))]);
       await Promise.all(LANES.map((lane) => lanes[lane].queue.close()));
     },
   };

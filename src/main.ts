@@ -58,8 +58,8 @@ const KEY_CONNECTIONS = 2;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
 const CLEAN_ENDED_EVERY_MS = 2_000;
-/** Beyond the drain time, for each stage of a stop: what workers take at most to give jobs back, to a Redis that does not answer, and a moment. */
-const STAGE_MAX_MS = 10_000;
+/** Beyond the drain time, for each stage of a stop: what workers take at most where nothing answers them, and a moment. */
+const STAGE_MAX_MS = 15_000;
 
 /** Starts the roles that the configuration names, over a migrated database. Throws where a port cannot be had. */
 export async function startService(config: Config, runtime: Runtime): Promise<Service> {

@@ -29,7 +29,10 @@ function live(start: Start) {
 describe('a process that serves', () => {
   it.each(['SIGTERM', 'SIGINT'])('stops in order at %s, and is not held up by what is left open', async (signal) => {
     let stops = 0;
-    const { signals, exits, ended } = live(async () => ({ stop: async () => void (stops += 1) }));
+    const stop = async (): Promise<void> => {
+      stops += 1;
+    };
+    const { signals, exits, ended } = live(async () => ({ stop }));
     await Promise.resolve();
     expect(stops).toBe(0);
     signals.emit(signal);
@@ -77,7 +80,11 @@ describe('a process that is still starting', () => {
     const { signals, ended } = live(async (signal) => {
       await promise;
       expect(signal.aborted).toBe(true);
-      return { stop: async () => void (stops += 1) };
+      return {
+        async stop() {
+          stops += 1;
+        },
+      };
     });
     signals.emit('SIGTERM');
     resolve();

@@ -62,7 +62,9 @@ async function soak(options: BenchOptions, servers: Servers): Promise<BenchResul
       );
       const held = await service.look();
       looks.push(held);
-      report(`${until} clients: ${inMb(held.heapBytes)} MB of heap, ${inMb(held.rssBytes)} MB resident, ${held.sockets} sockets`);
+      report(
+        `${until} clients: ${inMb(held.heapBytes)} MB of heap, ${inMb(held.rssBytes)} MB resident, ${held.sockets} sockets`,
+      );
     }
   } finally {
     await service.stop();

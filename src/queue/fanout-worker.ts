@@ -129,7 +129,10 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
     });
     worker.on('error', (error) => events.connectionFailed(error));
     worker.on('completed', left);
-    worker.on('failed', (_job, error) => events.hintFailed(error));
+    worker.on('failed', (_job, error) => {
+      // What was told to stop has not failed.
+      if (!aborting.signal.aborted) events.hintFailed(error);
+    });
     return { connections, worker };
   }
 
@@ -144,7 +147,7 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
 
     noticeWaiting(count) {
       const nowMs = clock.monotonicMs();
-      if (count === undefined || count === 0 || running.size >= options.concurrency || aborting.signal.aborted) {
+      if (count === undefined || count === 0 || running.size >= options.concurrency || ending) {
         waitingSinceMs = undefined;
         return false;
       }

@@ -5,7 +5,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, createServer, type Http2Server, type ServerHttp2Session } from 'node:http2';
 import { after, type Random } from '../runtime.ts';
-import { ageOfConnectionMs, CONCURRENT_STREAMS_MAX, IDLE_MAX_MS, RECEIVE_MAX_MS, SESSION_MEMORY_MAX_MB } from './listener.ts';
+import {
+  ageOfConnectionMs,
+  CONCURRENT_STREAMS_MAX,
+  IDLE_MAX_MS,
+  RECEIVE_MAX_MS,
+  SESSION_MEMORY_MAX_MB,
+} from './listener.ts';
 
 export interface Http2Sessions {
   readonly server: Http2Server;

@@ -39,12 +39,24 @@ afterAll(async () => {
   await Promise.all([...alive].map((kill) => kill()));
 });
 
+/** A process that may never serve. */
+export interface Launched extends Pick<RoleProcess, 'lines' | 'kill' | 'freeze' | 'thaw' | 'stop'> {
+  /** Rejects with what it wrote where it ended before. */
+  readonly serving: Promise<Pick<RoleProcess, 'grpcPort' | 'httpPort'>>;
+}
+
 /** Resolves once it serves; rejects with what it wrote where it ended before. */
-export async function startRole(
+export async function startRole(...of: Parameters<typeof launchRole>): Promise<RoleProcess> {
+  const { serving, ...launched } = launchRole(...of);
+  const { grpcPort, httpPort } = await within(serving, START_MAX_MS);
+  return { ...launched, grpcPort, httpPort };
+}
+
+export function launchRole(
   role: Role,
   database: Pick<TestDatabase, 'url' | 'name'>,
   env: Readonly<Record<string, string>> = {},
-): Promise<RoleProcess> {
+): Launched {
   const child = spawn(process.execPath, [MAIN], {
     env: {
       ...environmentOf(database, env),
@@ -74,10 +86,8 @@ export async function startRole(
   }
   void ended.then((code) => serving.reject(new Error(`ended with ${code}:\n${lines.join('\n')}`)));
 
-  const { grpcPort, httpPort } = await within(serving.promise, START_MAX_MS);
   return {
-    grpcPort,
-    httpPort,
+    serving: serving.promise,
     lines,
     kill,
     freeze: () => void child.kill('SIGSTOP'),

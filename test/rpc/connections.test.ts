@@ -116,34 +116,31 @@ describe('a connection that has reached its greatest age', () => {
 });
 
 describe('clients with long-lived connections that go round all addresses', () => {
-  it.each(['grpcPort', 'httpPort'] as const)(
-    'give instances that are added their share, on the %s',
-    async (port) => {
-      const doors = await Promise.all(
-        Array.from({ length: 3 }, () => startDoor({ env: { CONNECTION_AGE_MAX_MS: '1000' } })),
-      );
-      const all = doors.map((each) => each[port]);
-      const callers = Array.from({ length: 3 }, () => openCaller({ ports: all.slice(0, 1), key: SERVICE_KEY }));
-      const counts = (): readonly number[] => doors.map(({ flows }) => flows.reached.length);
-      /** What part of some calls each instance answers. */
-      async function shares(calls: number): Promise<readonly number[]> {
-        const before = counts();
-        for (let made = 0; made < calls; made += callers.length)
-          await Promise.all(callers.map((one) => one.call(getHomeTimeline, { viewerId: 'rita' }, 20_000)));
-        return counts().map((count, at) => (count - (before[at] as number)) / calls);
-      }
-      expect(await shares(30)).toEqual([1, 0, 0]);
-      for (const one of callers) one.move(all);
-      await eventually(
-        async () => {
-          for (const share of await shares(60)) expect(share).toBeGreaterThanOrEqual(0.2);
-        },
-        { timeoutMs: 25_000, everyMs: 100 },
-      );
-      for (const one of callers) one.close();
-      await Promise.all(doors.map(({ frontDoor }) => frontDoor.stop()));
-    },
-  );
+  it.each(['grpcPort', 'httpPort'] as const)('give instances that are added their share, on the %s', async (port) => {
+    const doors = await Promise.all(
+      Array.from({ length: 3 }, () => startDoor({ env: { CONNECTION_AGE_MAX_MS: '1000' } })),
+    );
+    const all = doors.map((each) => each[port]);
+    const callers = Array.from({ length: 3 }, () => openCaller({ ports: all.slice(0, 1), key: SERVICE_KEY }));
+    const counts = (): readonly number[] => doors.map(({ flows }) => flows.reached.length);
+    /** What part of some calls each instance answers. */
+    async function shares(calls: number): Promise<readonly number[]> {
+      const before = counts();
+      for (let made = 0; made < calls; made += callers.length)
+        await Promise.all(callers.map((one) => one.call(getHomeTimeline, { viewerId: 'rita' }, 20_000)));
+      return counts().map((count, at) => (count - (before[at] as number)) / calls);
+    }
+    expect(await shares(30)).toEqual([1, 0, 0]);
+    for (const one of callers) one.move(all);
+    await eventually(
+      async () => {
+        for (const share of await shares(60)) expect(share).toBeGreaterThanOrEqual(0.2);
+      },
+      { timeoutMs: 25_000, everyMs: 100 },
+    );
+    for (const one of callers) one.close();
+    await Promise.all(doors.map(({ frontDoor }) => frontDoor.stop()));
+  });
 });
 
 describe('an answer', () => {
