@@ -10,7 +10,7 @@ import type { Role } from '../src/config.ts';
 import { PostService } from '../src/gen/tributary/v1/post_service_pb.ts';
 import { TimelineService } from '../src/gen/tributary/v1/timeline_service_pb.ts';
 import { createTestDatabase, type TestDatabase } from './harness/database.ts';
-import { eventually } from './harness/eventually.ts';
+import { eventually, within } from './harness/eventually.ts';
 import { type FaultProxy, startFaultProxy } from './harness/fault-proxy.ts';
 import { type Caller, openCaller } from './harness/retrying-caller.ts';
 import { type RoleProcess, startRole } from './harness/role-process.ts';
@@ -26,6 +26,9 @@ const VIEWERS = ['rita', 'sam', 'tess', 'uma'];
 const CALL_EVERY_MS = 20;
 const CALLERS = 4;
 const CALL_MAX_MS = 8_000;
+const DARK_CALL_MAX_MS = 3_000;
+/** DEADLINE_EXCEEDED and UNAVAILABLE. */
+const RETRIED_IN_VAIN = ['4', '14'];
 /** On each port of each process. */
 const IDLE_SESSIONS = 25;
 
@@ -130,7 +133,7 @@ async function answeredBy({ httpPort }: RoleProcess, listener: 'grpc' | 'http'):
   }, 0);
 }
 
-it('every role restarted under load by SIGTERM: no call fails, no post is lost or stays behind, and each process ends by itself, with 0', {
+it('every role restarted under load by SIGTERM: no call fails, no post is lost or stays behind, each process ends by itself, with 0; and callers leave one that falls silent', {
   timeout: 300_000,
 }, async () => {
   // One after another: together they would only wait for each other.
@@ -186,5 +189,19 @@ it('every role restarted under load by SIGTERM: no call fails, no post is lost o
     // A walk holds no entry twice, or fails.
     expect(new Set(await wholeHome(tenant, viewer))).toEqual(load.published);
   }
+
+  // Not told to stop, and not gone either: packets to the first are dropped without a word.
+  proxy.blackhole();
+  const [byGrpc] = callers as [Caller, Caller];
+  const read = (): Promise<string> =>
+    byGrpc.call(getHomeTimeline, { viewerId: 'rita' }, DARK_CALL_MAX_MS).then(
+      () => 'answered',
+      ({ code }: { readonly code?: number }) => String(code),
+    );
+  const twelve = (): Promise<readonly string[]> => Promise.all(Array.from({ length: 12 }, read));
+  for (const end of await within(twelve(), 10 * DARK_CALL_MAX_MS))
+    expect(['answered', ...RETRIED_IN_VAIN]).toContain(end);
+  // The client gives the silent connection up, and goes on with the others.
+  await eventually(async () => expect(new Set(await twelve())).toEqual(new Set(['answered'])));
   for (const one of [...apis, heir]) expect(await one.stop()).toBe(0);
 });
