@@ -16,7 +16,9 @@ import { createReadiness } from './degradation/readiness.ts';
 import { assembleDegradation } from './degradation-assembly.ts';
 import { assembleFanout } from './fanout-assembly.ts';
 import type { LaneStores } from './lane-assembly.ts';
+import { runUntilTold } from './lifetime.ts';
 import { createMetrics, type Metrics } from './metrics/metrics.ts';
+import { type StopStage, stopInOrder } from './ordered-stop.ts';
 import { assembleReconcile, RECONCILE_EVERY_MS } from './reconcile-assembly.ts';
 import { createCacheCheck } from './repair/cache-check.ts';
 import { createCleanUp } from './repair/clean-up.ts';
@@ -25,7 +27,7 @@ import { type Rounds, startRounds } from './repair/rounds.ts';
 import type { ApiKey } from './rpc/api-keys.ts';
 import type { Flows } from './rpc/flows.ts';
 import { createFrontDoor } from './rpc/front-door.ts';
-import { type Runtime, systemRuntime } from './runtime.ts';
+import { type Runtime, systemRuntime, untilAborted } from './runtime.ts';
 import { createDatabase, type Database, type DatabaseGuard } from './store/postgres/client.ts';
 import { foldCounterDeltas } from './store/postgres/counters.ts';
 import { migrate } from './store/postgres/migrate.ts';
@@ -58,10 +60,12 @@ const KEY_CONNECTIONS = 2;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
 const CLEAN_ENDED_EVERY_MS = 2_000;
+/** Beyond the drain time, for each stage of a stop: what workers take at most where nothing answers them, and a moment. */
+const STAGE_MAX_MS = 15_000;
 
 /** Starts the roles that the configuration names, over a migrated database. Throws where a port cannot be had. */
 export async function startService(config: Config, runtime: Runtime): Promise<Service> {
-  const { log, random } = runtime;
+  const { clock, log, random } = runtime;
   const metrics = createMetrics();
   const openDatabase = (
     pool: string,
@@ -173,21 +177,35 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const background: Rounds[] = [];
   let stopping: Promise<void> | undefined;
   const stop = (): Promise<void> => {
-    stopping ??= (async () => {
-      await frontDoor.stop();
-      readiness.stop();
-      degradation.stop();
-      assembly.stop();
-      await Promise.all([fanout.stop(), classes.stop(), ...background.map((rounds) => rounds.stop())]);
-      await Promise.all([cached.stop(), cachedForWorkers.stop()]);
-      await Promise.all([
-        ...[requests, keys, probes, upkeep, relayDatabase].map((database) => database.close()),
-        ...[cache, workerCache].map((one) => one.close()),
-      ]);
-      log.info('stopped');
-    })();
+    stopping ??= stopInOrder(stopStages(), log).then(() => log.info('stopped'));
     return stopping;
   };
+  /** Calls first, then what works behind them, and what both stand on last. */
+  function* stopStages(): Generator<StopStage> {
+    const { drainTimeoutMs } = config;
+    const drainedAtMs = clock.monotonicMs() + drainTimeoutMs;
+    yield { name: 'calls', maxMs: drainTimeoutMs + STAGE_MAX_MS, parts: [frontDoor.stop] };
+    // Jobs have what calls left of the time: each goes on elsewhere from its last checkpoint.
+    const drainMs = Math.max(0, drainedAtMs - clock.monotonicMs());
+    yield {
+      name: 'background',
+      maxMs: drainMs + STAGE_MAX_MS,
+      parts: [
+        readiness.stop,
+        degradation.stop,
+        assembly.stop,
+        () => fanout.stop(drainMs),
+        classes.stop,
+        ...background.map((rounds) => rounds.stop),
+      ],
+    };
+    yield { name: 'caches', maxMs: STAGE_MAX_MS, parts: [cached.stop, cachedForWorkers.stop] };
+    yield {
+      name: 'connections',
+      maxMs: STAGE_MAX_MS,
+      parts: [requests, keys, probes, upkeep, relayDatabase, cache, workerCache].map((one) => one.close),
+    };
+  }
 
   try {
     degradation.start();
@@ -267,15 +285,20 @@ function openLane(
 async function serve(): Promise<void> {
   const config = configFrom(process.env);
   const runtime = systemRuntime(config.logLevel);
-  await migrate(config.databaseUrl, (line) => runtime.log.debug(line));
-  const service = await startService(config, runtime);
-  const told = new Promise<undefined>((resolve) => {
-    process.once('SIGTERM', () => resolve(undefined));
-    process.once('SIGINT', () => resolve(undefined));
+  const { clock, log } = runtime;
+  await runUntilTold({
+    process,
+    clock,
+    log,
+    async start(signal) {
+      // Another's migration may hold it up for long.
+      await untilAborted(
+        migrate(config.databaseUrl, (line) => log.debug(line)),
+        signal,
+      );
+      return startService(config, runtime);
+    },
   });
-  const unfit = await Promise.race([told, service.unfit]);
-  await service.stop();
-  if (unfit) throw unfit;
 }
 
 async function main(args: readonly string[]): Promise<void> {

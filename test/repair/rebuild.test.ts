@@ -193,7 +193,7 @@ describe('a process that dies while it rebuilds', () => {
     await push(40);
     const other = rebuilder(async () => snapshot(30));
     expect(await other(call(), RITA, 'absent')).toBe('busy');
-    await eventually(async () => expect(await other(call(), RITA, 'absent')).toBe('rebuilt'), { timeoutMs: 5_000 });
+    await eventually(async () => expect(await other(call(), RITA, 'absent')).toBe('rebuilt'));
     expect(await look()).toEqual(ready([40, 30]));
   });
 

@@ -1,7 +1,7 @@
 /** Owns the promise that the schema can be taken back: a release that has to go leaves a database that the one before it can use, and that can be brought forward again. */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
-import { runner } from 'node-pg-migrate';
+import { PG_MIGRATE_LOCK_ID, runner } from 'node-pg-migrate';
 import { expect, it } from 'vitest';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { createTestDatabase, type TestDatabase } from '../harness/database.ts';
@@ -110,4 +110,12 @@ it('a service that runs publishes and serves pages while an index is built and p
     await holder.query('ROLLBACK');
     await running.stop();
   }
+});
+
+it('a process that cannot have the lock of another’s migration gives up after a bound', async () => {
+  const database = await createTestDatabase();
+  const session = await database.session();
+  await session.query('SELECT pg_advisory_lock($1)', [PG_MIGRATE_LOCK_ID]);
+  await expect(migrate(database.url, () => undefined, 100)).rejects.toMatchObject({ reason: 'DEADLINE_EXCEEDED' });
+  await database.drop();
 });

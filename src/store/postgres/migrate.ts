@@ -17,18 +17,24 @@ const LOCK_TIMEOUT_MS = 300;
 const RETRY_PAUSE_MS = 1_000;
 /** Between two looks whether another is done. It is asked and not waited for, since a statement that waits has a snapshot, which the building of an index waits for in turn. */
 const LOOK_EVERY_MS = 100;
-/** Of all, with the wait for another: building indexes over some hundred million rows takes minutes. */
+/** Of all, with the wait for another: building indexes over some hundred million rows takes minutes. A start that takes longer had better fail, and be tried again. */
 const MIGRATE_MAX_MS = 3_600_000;
 /** lock_not_available, deadlock_detected. */
 const TRY_AGAIN: ReadonlySet<unknown> = new Set(['55P03', '40P01']);
 
-/** Runs the migrations that are missing, in one transaction each. `log` gets a line for each step. */
-export async function migrate(databaseUrl: string, log: (line: string) => void = () => undefined): Promise<void> {
-  const signal = AbortSignal.timeout(MIGRATE_MAX_MS);
+/** Runs the migrations that are missing, in one transaction each. `log` gets a line for each step. Rejects after `maxMs`. */
+export async function migrate(
+  databaseUrl: string,
+  log: (line: string) => void = () => undefined,
+  maxMs = MIGRATE_MAX_MS,
+): Promise<void> {
+  const signal = AbortSignal.timeout(maxMs);
   const connection = {
     connectionString: databaseUrl,
     application_name: 'tributary-migrate',
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    // A server that went away without a word is noticed.
+    keepAlive: true,
   };
   const client = new pg.Client(connection);
   // Whatever is asked of it next fails.
