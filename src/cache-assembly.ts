@@ -16,6 +16,7 @@ import { createCleanEnded } from './repair/clean-ended.ts';
 import { createRemoveDead } from './repair/dead-entries.ts';
 import { createFollowEntries } from './repair/follow-entries.ts';
 import { createForcedRebuild, createRebuild, type RebuildOutcome } from './repair/rebuild.ts';
+import type { ReadSnapshot } from './repair/snapshot-source.ts';
 import type { Call, Runtime } from './runtime.ts';
 import { loadAuthors } from './store/postgres/authors.ts';
 import type { Database } from './store/postgres/client.ts';
@@ -129,10 +130,13 @@ export function assembleCache(parts: {
   readonly metrics: Metrics;
   readonly database: Database;
   readonly cache: Cache;
+  /** Where rebuilds read; the database itself where absent. */
+  readonly readSnapshot?: ReadSnapshot;
   /** Whether Postgres is worth asking; background work, which waits for it, always does. */
   readonly hasDatabase?: () => boolean;
 }): CacheAssembly {
   const { config, runtime, metrics, database, cache, hasDatabase = () => true } = parts;
+  const { readSnapshot = (_signal, load) => load(database) } = parts;
   const { clock, log, random } = runtime;
   const { cap } = config.timeline;
   const keys = createKeys(config.timeline.shards);
@@ -238,7 +242,7 @@ export function assembleCache(parts: {
     ...rebuilding,
     sets: timelines,
     nameOf: ({ viewer }) => viewer,
-    loadSnapshot: (signal, of) => loadSnapshot(database, signal, { ...of, cap }),
+    loadSnapshot: (signal, of) => readSnapshot(signal, (from) => loadSnapshot(from, signal, { ...of, cap })),
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'timeline', ...event }),
       joined: () => metrics.singleFlightJoined('rebuild'),
@@ -249,7 +253,8 @@ export function assembleCache(parts: {
     ...rebuilding,
     sets: lists,
     nameOf: ({ author, epoch }) => `${author}:${epoch}`,
-    loadSnapshot: (signal, { tenant, author }) => loadListSnapshot(database, signal, { tenant, author, cap }),
+    loadSnapshot: (signal, { tenant, author }) =>
+      readSnapshot(signal, (from) => loadListSnapshot(from, signal, { tenant, author, cap })),
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'list', ...event }),
       joined: () => metrics.singleFlightJoined('list_rebuild'),

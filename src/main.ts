@@ -21,6 +21,7 @@ import { assembleReconcile, RECONCILE_EVERY_MS } from './reconcile-assembly.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
+import { assembleReplica } from './replica-assembly.ts';
 import type { ApiKey } from './rpc/api-keys.ts';
 import type { Flows } from './rpc/flows.ts';
 import { createFrontDoor } from './rpc/front-door.ts';
@@ -66,10 +67,11 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     connectionsMax: number,
     statementTimeoutMs = config.database.statementTimeoutMs,
     guard?: DatabaseGuard,
+    url = config.databaseUrl,
   ): Database => {
     const database = createDatabase({
       ...config.database,
-      url: config.databaseUrl,
+      url,
       pool,
       connectionsMax,
       statementTimeoutMs,
@@ -102,6 +104,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const probes = openDatabase('probes', PROBE_CONNECTIONS);
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const relayDatabase = openDatabase('relay', config.database.poolRelay);
+  const replica = assembleReplica({ config, runtime, metrics, primary: upkeep, openDatabase });
   const cache = openCache(config, runtime, metrics, { guard: guards.cache });
   const cached = assembleCache({
     config,
@@ -109,11 +112,19 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     metrics,
     database: requests,
     cache,
+    readSnapshot: replica.sourceFor(requests),
     hasDatabase: degradation.hasDatabase,
   });
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round. It waits where requests are refused.
   const workerCache = openCache(config, runtime, metrics);
-  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache: workerCache });
+  const cachedForWorkers = assembleCache({
+    config,
+    runtime,
+    metrics,
+    database: upkeep,
+    cache: workerCache,
+    readSnapshot: replica.sourceFor(upkeep),
+  });
   const fanout = assembleFanout({
     config,
     runtime,
@@ -170,6 +181,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       assembly.stop();
       await Promise.all([fanout.stop(), classes.stop(), ...background.map((rounds) => rounds.stop())]);
       await Promise.all([cached.stop(), cachedForWorkers.stop()]);
+      await replica.stop();
       await Promise.all([
         ...[requests, keys, probes, upkeep, relayDatabase].map((database) => database.close()),
         ...[cache, workerCache].map((one) => one.close()),
@@ -182,6 +194,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   try {
     degradation.start();
     await readiness.start();
+    replica.start();
     await warnAboutCache(cache, config, runtime);
     const ports = await frontDoor.start();
     if (config.role === 'relay' || config.role === 'all') {
@@ -208,6 +221,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
           runtime,
           metrics,
           database: upkeep,
+          readSnapshot: replica.sourceFor(upkeep),
           cache: workerCache,
           cached: cachedForWorkers,
         });

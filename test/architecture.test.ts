@@ -41,6 +41,7 @@ const ROOT: Rule = {
     'fanout-assembly',
     'lane-assembly',
     'reconcile-assembly',
+    'replica-assembly',
     'metrics',
     'queue',
     'read',
@@ -80,6 +81,7 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   'fanout-assembly': ROOT,
   'lane-assembly': ROOT,
   'reconcile-assembly': ROOT,
+  'replica-assembly': ROOT,
   admin: ROOT,
   start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };
