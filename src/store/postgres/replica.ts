@@ -103,11 +103,12 @@ export function readCaughtUp<Result>(
 ): Promise<Result> {
   return replica.transaction(signal, async (transaction) => {
     const from: Queries = { query: (_, statement, values) => transaction.query(statement, values) };
-    for (let waitedMs = 0; ; waitedMs += LOOK_EVERY_MS) {
+    const patience = AbortSignal.timeout(waitMs);
+    for (;;) {
       const standing = await readStanding(from, signal, mark.lsn);
       if (!isOfHistory(standing, mark)) throw new ReplicaUnfit('foreign');
       if (standing.replayed) break;
-      if (waitedMs >= waitMs) throw new ReplicaUnfit('lagging');
+      if (patience.aborted || waitMs === 0) throw new ReplicaUnfit('lagging');
       await pause(signal, LOOK_EVERY_MS);
     }
     const result = await read(from);
