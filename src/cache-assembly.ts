@@ -35,6 +35,7 @@ import { loadSnapshot } from './store/postgres/home-snapshot.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
 import { loadNewestOfMany, loadPulledAuthors } from './store/postgres/pulled-authors.ts';
 import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts';
+import { readMarks } from './store/redis/cache-marks.ts';
 import { type Cache, type CacheOptions, createCache } from './store/redis/client.ts';
 import { createAuthorFacts, createPostFacts, createPulledFacts, createRelationFacts } from './store/redis/facts.ts';
 import { createReadHomeEntries } from './store/redis/home-entries.ts';
@@ -62,6 +63,12 @@ export interface CacheAssembly {
   readonly warm: (call: Call, post: { readonly postId: PostId; readonly author: UserId }) => Promise<void>;
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
+  /** Rebuilds a timeline that is absent, for nobody who waits. */
+  readonly warmUp: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
+  /** Rebuilds of timelines under way, readers' and others. */
+  readonly rebuilding: () => number;
+  /** See store/redis/cache-marks.ts. */
+  readonly readMarks: (signal: AbortSignal) => Promise<ReadonlyMap<string, string>>;
   /** Takes an author's entries out while the cached relation says that there is no follow; false where some may be left. */
   readonly cleanUp: (call: Call, viewer: UserId, author: UserId) => Promise<boolean>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
@@ -360,6 +367,9 @@ export function assembleCache(parts: {
       }
     },
     forceRebuild: (call, viewer) => forceRebuild(call, { viewer }),
+    warmUp: (call, viewer) => rebuild(call, { viewer }, 'warm'),
+    rebuilding: rebuild.running,
+    readMarks: (signal) => readMarks(cache, keys, signal, newToken()),
     cleanUp: entries.cleanUp,
     afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
     loadLineages: (signal) => readLineages(cache, signal),

@@ -64,6 +64,9 @@ const environment = z.object({
   REBUILD_LEASE_MS: milliseconds(100, 60_000, 5_000),
   REBUILD_WAIT_MS: milliseconds(0, 10_000, 250),
   REBUILDS_MAX: count(1, 1_000, 8),
+  WARM_UP_PER_SECOND: count(0, 1_000, 20),
+  WARM_UP_ACTIVE_MS: milliseconds(1_000, 86_400_000, 600_000),
+  WARM_UP_VIEWERS_MAX: count(1, 1_000_000, 20_000),
   PULLED_LIFE_MS: milliseconds(100, 3_600_000, 300_000),
   PULLED_LISTS_MAX: count(0, 5_000, 500),
   COUNTS_LIFE_MS: milliseconds(100, 3_600_000, 30_000),
@@ -163,6 +166,15 @@ export interface Config {
     readonly waitMs: number;
     /** Rebuilds of one process at once, of timelines and of lists each: they are what Postgres must be protected from. */
     readonly concurrencyMax: number;
+  };
+  /** Of viewers whom the cache has lost. */
+  readonly warmUp: {
+    /** Timelines that a process rebuilds in the background; 0: none. */
+    readonly perSecond: number;
+    /** Who read within this time is looked after. */
+    readonly activeMs: number;
+    /** Readers that a process remembers. */
+    readonly viewersMax: number;
   };
   readonly reconcile: {
     /** Resident timelines that a worker compares with Postgres; 0: none. */
@@ -279,6 +291,11 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       leaseMs: value.REBUILD_LEASE_MS,
       waitMs: value.REBUILD_WAIT_MS,
       concurrencyMax: value.REBUILDS_MAX,
+    }),
+    warmUp: Object.freeze({
+      perSecond: value.WARM_UP_PER_SECOND,
+      activeMs: value.WARM_UP_ACTIVE_MS,
+      viewersMax: value.WARM_UP_VIEWERS_MAX,
     }),
     reconcile: Object.freeze({ perMinute: value.RECONCILE_PER_MINUTE }),
     pulled: Object.freeze({

@@ -34,6 +34,7 @@ import { expirePublishRequests, probe } from './store/postgres/upkeep.ts';
 import { CacheRefused, checkCache } from './store/redis/checks.ts';
 import type { Cache } from './store/redis/client.ts';
 import type { Lane } from './timeline/lanes.ts';
+import { assembleWarmUp } from './warm-up-assembly.ts';
 import { type Administer, hashApiKey } from './write/administer.ts';
 import type { ImportPosts } from './write/import.ts';
 
@@ -151,7 +152,9 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     degradation,
   });
   const { administer, importPosts } = assembly;
-  const flows = degradation.bounded(assembly.flows);
+  const warmUp = assembleWarmUp({ config, runtime, metrics, cached, isFull: degradation.isFull });
+  const bounded = degradation.bounded(assembly.flows);
+  const flows = warmUp?.noting(bounded) ?? bounded;
   const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
 
   const lastKnownKey = createLastKnown<ApiKey>({
@@ -197,6 +200,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     replica.start();
     await warnAboutCache(cache, config, runtime);
     const ports = await frontDoor.start();
+    if (warmUp && (config.role === 'api' || config.role === 'all')) background.push(warmUp.start());
     if (config.role === 'relay' || config.role === 'all') {
       fanout.startRelay();
       classes.startRelay();

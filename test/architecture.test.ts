@@ -50,6 +50,7 @@ const ROOT: Rule = {
     'runtime',
     'store',
     'timeline',
+    'warm-up-assembly',
     'write',
   ],
 };
@@ -82,6 +83,7 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   'lane-assembly': ROOT,
   'reconcile-assembly': ROOT,
   'replica-assembly': ROOT,
+  'warm-up-assembly': ROOT,
   admin: ROOT,
   start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };

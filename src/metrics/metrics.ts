@@ -12,6 +12,7 @@ import { type ReconcileMetrics, reconcileMetrics } from './reconcile-metrics.ts'
 import { type ReplicaMetrics, replicaMetrics } from './replica-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
 import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
+import { type WarmUpMetrics, warmingMetrics } from './warm-up-metrics.ts';
 
 export type { PoolLoad } from './database-metrics.ts';
 export type { Surface, TokenRejection } from './timeline-metrics.ts';
@@ -25,6 +26,7 @@ export interface Metrics
     ClassMetrics,
     ReconcileMetrics,
     ReplicaMetrics,
+    WarmUpMetrics,
     DegradationMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
@@ -48,6 +50,7 @@ export function createMetrics(): Metrics {
     ...classMetrics(registry),
     ...reconcileMetrics(registry),
     ...replicaMetrics(registry),
+    ...warmingMetrics(registry),
     ...degradationMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };
