@@ -154,6 +154,14 @@ describe('a replica', { timeout: 60_000 }, () => {
     for (const other of [{ system: '1' }, { database: 1 }, { timeline: mark.timeline + 1 }])
       await expect(give(other)).rejects.toMatchObject({ why: 'foreign' });
     await expect(give({ lsn: 'FFFFFFFF/0' })).rejects.toMatchObject({ why: 'lagging' });
+    // A role that may do nothing but read, and is told less.
+    await database.sql("CREATE ROLE reader LOGIN PASSWORD 'reader'");
+    await pair.caughtUp();
+    const asReader = (url: string): Database => open(url.replace(/\/\/[^@]*@/, '//reader:reader@'));
+    const [plainPrimary, plainReplica] = [asReader(database.url), asReader(pair.replicaUrl(database.name))];
+    const seen = await readMark(plainPrimary, signal);
+    expect(await readCaughtUp(plainReplica, signal, { mark: seen, waitMs: 10_000 }, async () => 'read')).toBe('read');
+    await Promise.all([plainPrimary.close(), plainReplica.close()]);
     // A server that follows nobody, and so is no replica.
     const same = readCaughtUp(primary, signal, { mark, waitMs: 0 }, async () => 'read');
     await expect(same).rejects.toMatchObject({ why: 'foreign' });
