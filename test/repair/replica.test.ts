@@ -170,7 +170,13 @@ describe('a replica', { timeout: 60_000 }, () => {
 
   it('that is promoted is not read any more: its history is its own', async () => {
     await untilReplica();
-    await pair.onReplica('SELECT pg_promote(true)');
+    const [primary, replica] = openBoth();
+    const mark = await readMark(primary, soon());
+    const inTheMiddle = readCaughtUp(replica, soon(), { mark, waitMs: 10_000 }, () =>
+      pair.onReplica('SELECT pg_promote(true)'),
+    );
+    await expect(inTheMiddle).rejects.toMatchObject({ why: 'foreign' });
+    await Promise.all([primary.close(), replica.close()]);
     await cast.play('ada posts "after" as c; rita unfollows bob');
     await service.settle();
     for (let times = 0; times < 3; times += 1) await rebuild();
