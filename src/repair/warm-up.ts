@@ -68,6 +68,7 @@ export function createWarmUp(parts: WarmUpParts): (signal: AbortSignal) => Promi
     const viewers = parts.activeViewers();
     due = viewers.map(({ tenant, viewer }) => ({ tenant, viewer, tries: 0 })).reverse();
     events.cacheLost({ parts: lost, viewers: viewers.length });
+    events.waiting(due.length);
   }
 
   const mayBegin = (): boolean => parts.isFull() && parts.rebuilding() < leftToReaders;

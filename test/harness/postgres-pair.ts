@@ -23,7 +23,7 @@ export interface PostgresPair {
   /** The replica goes on receiving the log, and applies no more of it. */
   pause(): Promise<void>;
   resume(): Promise<void>;
-  /** Resolves when the replica has applied all that the primary has written. */
+  /** Resolves when the replica has applied all that the primary has written by now, or was about to. */
   caughtUp(): Promise<void>;
   stop(): Promise<void>;
 }
@@ -91,7 +91,7 @@ export async function startPostgresPair(): Promise<PostgresPair> {
       },
       resume: async () => void (await onReplica('SELECT pg_wal_replay_resume()')),
       async caughtUp() {
-        const { rows } = await owner.query<{ lsn: string }>('SELECT pg_current_wal_lsn()::text AS lsn');
+        const { rows } = await owner.query<{ lsn: string }>('SELECT pg_current_wal_insert_lsn()::text AS lsn');
         await eventually(async () => {
           const [row] = await onReplica<{ done: boolean }>(
             `SELECT pg_last_wal_replay_lsn() >= '${rows[0]?.lsn}' AS done`,

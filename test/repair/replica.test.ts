@@ -135,11 +135,14 @@ describe('a replica', { timeout: 60_000 }, () => {
   it('that is killed and comes back is used again', async () => {
     await untilReplica();
     await pair.replica.kill();
-    await rebuild();
-    expect(await readsFrom('primary_away')).toBeGreaterThan(0);
-    await eventually(() => expect(told('away')).toBe(true), PATIENT);
-    expect(await scraped('tributary_replica_lag_seconds')).toBeUndefined();
-    await pair.replica.restart();
+    try {
+      await rebuild();
+      expect(await readsFrom('primary_away')).toBeGreaterThan(0);
+      await eventually(async () => expect(await scraped('tributary_replica_lag_seconds')).toBeUndefined(), PATIENT);
+      expect(told('away')).toBe(true);
+    } finally {
+      await pair.replica.restart();
+    }
     await untilReplica();
   });
 

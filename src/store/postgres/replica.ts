@@ -3,7 +3,8 @@
  * read first and judged afterwards.
  *
  * The moment is a place in the primary's log: its *insert* position, since what a session can see has its commit record inserted before, though not always flushed (`synchronous_commit` off). A
- * replica that has replayed that place shows every such commit to any statement that begins later. A place means something in one history alone, so cluster, database and timeline must be the same;
+ * replica that has replayed that place shows every such commit to any statement that begins later. What is inserted is flushed, and so sent, with the next commit or by the writer within 200 ms: on a primary
+ * where nobody writes the replica may look behind for that long, and nothing is lost by it. A place means something in one history alone, so cluster, database and timeline must be the same;
  * after a promotion two servers may be ahead of the same place with different posts in it.
  *
  * Judged and read on one connection: behind one address there may be several replicas, each as far as it is.
