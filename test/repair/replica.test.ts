@@ -124,6 +124,16 @@ describe('a replica', { timeout: 60_000 }, () => {
     await Promise.all([primary.close(), replica.close()]);
   });
 
+  it('that has all there is is in step also where the primary has just begun a new file of its log', async () => {
+    const [primary, replica] = openBoth();
+    for (let times = 0; times < 3; times += 1) {
+      await database.sql('SELECT pg_switch_wal()');
+      const mark = await readMark(primary, soon());
+      expect(await readCaughtUp(replica, soon(), { mark, waitMs: 3_000 }, async () => mark.lsn)).toBe(mark.lsn);
+    }
+    await Promise.all([primary.close(), replica.close()]);
+  });
+
   it('that goes silent in the middle costs its readers a moment, and no entry; it is used again when it is back', async () => {
     await untilReplica();
     way.blackhole();

@@ -47,10 +47,21 @@ export interface Standing {
 const OF_CLUSTER = `(SELECT system_identifier::text FROM pg_control_system()) AS system,
   (SELECT oid::int8 FROM pg_database WHERE datname = current_database()) AS database`;
 
+/**
+ * Where the last record ended with its page or file, the insert place is behind the header of the next one, which a replica reaches with the next record; it has then replayed all there is at the page's start.
+ * No record ends elsewhere within a header or right behind it: 24 bytes of a page, 40 of the first one of a file.
+ */
+const WRITTEN = `written AS (
+  SELECT lsn - (CASE WHEN (lsn - '0/0') % pg_size_bytes(current_setting('wal_segment_size')) = 40 THEN 40
+    WHEN (lsn - '0/0') % current_setting('wal_block_size')::int = 24 THEN 24 ELSE 0 END)::numeric AS lsn
+  FROM pg_current_wal_insert_lsn() AS lsn
+)`;
+
 /** The name of a log file begins with the timeline that is written now; the control file tells of the last checkpoint's, which a server that was just promoted has not made. */
 const MARK: Statement = {
   name: 'replica-mark',
-  text: `SELECT pg_current_wal_insert_lsn()::text AS lsn,
+  text: `WITH ${WRITTEN}
+SELECT (SELECT lsn::text FROM written) AS lsn,
   ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int AS timeline, ${OF_CLUSTER}`,
 };
 
