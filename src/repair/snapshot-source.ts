@@ -55,7 +55,7 @@ const REST_MS = 1_000;
 const LOOK_MAX_MS = 1_000;
 /** Behind by more than this, waiting for it is in vain. */
 const LAG_BEARABLE_SECONDS = 1;
-/** Places of the primary that the replica has not reached, one a look: a lag of an hour is told as one of an hour. */
+/** Places of the primary that the replica has not reached, one a look, half an hour of them: one that was behind for longer is told to be nearer than it is while it comes back, and rebuilds ask for themselves. */
 const PLACES_MAX = 3_600;
 
 export function createReplica(parts: ReplicaParts): Replica {
