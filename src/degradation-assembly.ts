@@ -22,6 +22,8 @@ export interface DegradationAssembly {
   readonly guards: { readonly cache: NonNullable<CacheOptions['guard']>; readonly database: DatabaseGuard };
   /** Whether Postgres is worth asking. */
   readonly hasDatabase: () => boolean;
+  /** Whether nothing is away or short. */
+  readonly isFull: () => boolean;
   /** Whether counters are left out, to spare Postgres. */
   readonly omitsCounts: () => boolean;
   /** Milliseconds after which to try again, where the error means that nothing can be loaded for as long as an outage lasts. */
@@ -143,6 +145,7 @@ export function assembleDegradation(parts: {
       database,
     },
     hasDatabase: database.isClosed,
+    isFull: () => level === 'full',
     omitsCounts: () => spared || !database.isClosed(),
     outage: (error) =>
       error instanceof TributaryError && error.reason === 'DATABASE_UNAVAILABLE' && !database.isClosed()

@@ -24,6 +24,7 @@ import { createCacheCheck } from './repair/cache-check.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
+import { assembleReplica } from './replica-assembly.ts';
 import type { ApiKey } from './rpc/api-keys.ts';
 import type { Flows } from './rpc/flows.ts';
 import { createFrontDoor } from './rpc/front-door.ts';
@@ -35,6 +36,7 @@ import { findApiKey } from './store/postgres/tenants.ts';
 import { expirePublishRequests, probe } from './store/postgres/upkeep.ts';
 import { checkCache } from './store/redis/checks.ts';
 import type { Lane } from './timeline/lanes.ts';
+import { assembleWarmUp } from './warm-up-assembly.ts';
 import { type Administer, hashApiKey } from './write/administer.ts';
 import type { ImportPosts } from './write/import.ts';
 
@@ -72,10 +74,11 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     connectionsMax: number,
     statementTimeoutMs = config.database.statementTimeoutMs,
     guard?: DatabaseGuard,
+    url = config.databaseUrl,
   ): Database => {
     const database = createDatabase({
       ...config.database,
-      url: config.databaseUrl,
+      url,
       pool,
       connectionsMax,
       statementTimeoutMs,
@@ -108,6 +111,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const probes = openDatabase('probes', PROBE_CONNECTIONS);
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const relayDatabase = openDatabase('relay', config.database.poolRelay);
+  const replica = assembleReplica({ config, runtime, metrics, primary: upkeep, openDatabase });
   const cache = openCache(config, runtime, metrics, { guard: guards.cache });
   const cached = assembleCache({
     config,
@@ -115,11 +119,19 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     metrics,
     database: requests,
     cache,
+    readSnapshot: replica.sourceFor(requests),
     hasDatabase: degradation.hasDatabase,
   });
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round. It waits where requests are refused.
   const workerCache = openCache(config, runtime, metrics);
-  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache: workerCache });
+  const cachedForWorkers = assembleCache({
+    config,
+    runtime,
+    metrics,
+    database: upkeep,
+    cache: workerCache,
+    readSnapshot: replica.sourceFor(upkeep),
+  });
   const fanout = assembleFanout({
     config,
     runtime,
@@ -146,7 +158,9 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     degradation,
   });
   const { administer, importPosts } = assembly;
-  const flows = degradation.bounded(assembly.flows);
+  const warmUp = assembleWarmUp({ config, runtime, metrics, cached, isFull: degradation.isFull });
+  const bounded = degradation.bounded(assembly.flows);
+  const flows = warmUp?.noting(bounded) ?? bounded;
   const readiness = createReadiness({
     probeDatabase: (signal) => probe(probes, signal),
     probeCache: (signal) => cache.ping(signal),
@@ -203,13 +217,17 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     yield {
       name: 'connections',
       maxMs: STAGE_MAX_MS,
-      parts: [requests, keys, probes, upkeep, relayDatabase, cache, workerCache].map((one) => one.close),
+      parts: [
+        replica.stop,
+        ...[requests, keys, probes, upkeep, relayDatabase, cache, workerCache].map((one) => one.close),
+      ],
     };
   }
 
   try {
     degradation.start();
     await readiness.start();
+    replica.start();
     await cacheCheck.atStart();
     const ports = await frontDoor.start();
     const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
@@ -220,6 +238,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     background.push(
       startRounds({ ...rounds, name: 'cache-check', everyMs: CACHE_CHECK_EVERY_MS, runOnce: checkAgain }),
     );
+    if (warmUp && (config.role === 'api' || config.role === 'all')) background.push(warmUp.start());
     if (config.role === 'relay' || config.role === 'all') {
       fanout.startRelay();
       classes.startRelay();
@@ -243,6 +262,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
           runtime,
           metrics,
           database: upkeep,
+          readSnapshot: replica.sourceFor(upkeep),
           cache: workerCache,
           cached: cachedForWorkers,
         });

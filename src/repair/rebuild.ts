@@ -27,6 +27,8 @@ export type RebuildOutcome = (typeof REBUILD_OUTCOMES)[number];
 export type Rebuild<Id> = (call: Call, id: Id, reason: RebuildReason) => Promise<RebuildOutcome>;
 
 export interface StoppableRebuild<Id> extends Rebuild<Id> {
+  /** Rebuilds that run, or wait for a place. */
+  running(): number;
   /** Lets what runs end within `waitMs`, then ends it, and drops what was left half done. */
   stop(waitMs: number): Promise<void>;
 }
@@ -143,7 +145,7 @@ export function createRebuild<Id extends object>(parts: RebuildParts<Id>): Stopp
     await running();
   }
 
-  return Object.assign(rebuild, { stop });
+  return Object.assign(rebuild, { stop, running: () => flights.size });
 }
 
 /** Looks after another's rebuild before a forced one gives up, and the pause between them. */
