@@ -22,7 +22,8 @@ const TIMELINES = 10_000;
 const TIMELINES_MIN = 2_000;
 /** As a fan-out reads them. */
 const FOLLOWER_PAGE = 2_000;
-const READERS = 50;
+/** Fifty at the usual size. */
+const TIMELINES_PER_READER = 200;
 const AUTHORS = 40;
 const POSTS_EACH = 3;
 const PAGE_SIZE = 20;
@@ -70,7 +71,7 @@ async function compare(options: BenchOptions, servers: Servers, folder: string):
       against: { 'one server': single, '256 shards': many },
       figures,
       conditions: [
-        `warm pages of ${PAGE_SIZE} by ${READERS} viewers of ${AUTHORS} authors, ${READS_AT_ONCE} at once, without a front door; pushes to ${size.toLocaleString('en-US')} timelines, ${FOLLOWER_PAGE} a page;`,
+        `warm pages of ${PAGE_SIZE} by ${readersOf(size).length} viewers of ${AUTHORS} authors, ${READS_AT_ONCE} at once, without a front door; pushes to ${size.toLocaleString('en-US')} timelines, ${FOLLOWER_PAGE} a page;`,
         'the cluster is one server that owns all slots; timelines of pushes are short, so a delivery is cheaper than with 800 entries, on all of them alike.',
       ],
     };
@@ -107,8 +108,8 @@ async function openSide(of: {
     if (shards !== undefined) await redis.call('CLUSTER', 'ADDSLOTSRANGE', 0, SLOTS - 1);
     const parts = await openOurs(benchConfig(servers, { ...PATIENT, ...PUSHED, ...settings }), signal);
     ours = parts;
-    if (of.isFirst) await writeRows(parts, signal);
-    const readers = Array.from({ length: READERS }, (_, index) => readerAt(index));
+    const readers = readersOf(size);
+    if (of.isFirst) await writeRows(parts, readers, signal);
     for (const reader of readers) await parts.makeTimeline({ tenant: TENANT, signal }, reader);
     const viewers = Array.from({ length: size }, (_, index) => viewerAt(index));
     await inParallel(viewers, async (viewer) => {
@@ -146,15 +147,15 @@ function startSide(dataDir: string, isCluster: boolean): Promise<EmbeddedServer>
   return startRedis({ role: 'cache', dataDir, ...(isCluster && { extraArgs }) });
 }
 
-function readerAt(index: number): UserId {
-  return `reader-${index}` as UserId;
+function readersOf(size: number): readonly UserId[] {
+  return Array.from({ length: Math.floor(size / TIMELINES_PER_READER) }, (_, index) => `reader-${index}` as UserId);
 }
 
-async function writeRows({ flows }: OursParts, signal: AbortSignal): Promise<void> {
+async function writeRows({ flows }: OursParts, readers: readonly UserId[], signal: AbortSignal): Promise<void> {
   const call = { tenant: TENANT, signal };
   const authors = Array.from({ length: AUTHORS }, (_, index) => `author-${index}` as UserId);
-  for (let at = 0; at < READERS; at += 1)
-    await inParallel(authors, (followee) => flows.relate.follow(call, { follower: readerAt(at), followee }));
+  for (const follower of readers)
+    await inParallel(authors, (followee) => flows.relate.follow(call, { follower, followee }));
   for (let post = 0; post < POSTS_EACH; post += 1)
     for (const author of authors)
       await flows.publish(call, { author, text: 'A post of some length.', media: [], visibility: 'public' });
