@@ -45,7 +45,7 @@ import { createCachedPostCounts } from './store/redis/post-counts.ts';
 import { createPulledLists, type PulledLists } from './store/redis/pulled-lists.ts';
 import { entriesMaxOf } from './store/redis/timeline-parts.ts';
 import { createTimelines, type Timelines } from './store/redis/timelines.ts';
-import type { PostId, UserId } from './timeline/ids.ts';
+import type { PostId, TenantId, UserId } from './timeline/ids.ts';
 import type { PulledAuthor } from './timeline/pulled.ts';
 import { createForget, type Forget } from './write/forget.ts';
 
@@ -72,6 +72,8 @@ export interface CacheAssembly {
   /** Takes an author's entries out while the cached relation says that there is no follow; false where some may be left. */
   readonly cleanUp: (call: Call, viewer: UserId, author: UserId) => Promise<boolean>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
+  /** The master of a cluster that a viewer's home lies on; undefined on one server. */
+  readonly nodeOfHome: (tenant: TenantId, viewer: UserId) => string | undefined;
   readonly loadLineages: (signal: AbortSignal) => Promise<readonly Lineage[]>;
   /** One batch of ended follows; answers whether there is probably more. */
   readonly cleanEnded: (signal: AbortSignal) => Promise<boolean>;
@@ -372,6 +374,7 @@ export function assembleCache(parts: {
     readMarks: (signal) => readMarks(cache, keys, signal, newToken()),
     cleanUp: entries.cleanUp,
     afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
+    nodeOfHome: (tenant, viewer) => cache.nodeOf(keys.timeline(tenant, viewer)),
     loadLineages: (signal) => readLineages(cache, signal),
     cleanEnded: createCleanEnded({
       loadUncleaned: (signal, query) => loadUncleanedFollows(database, signal, query),

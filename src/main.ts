@@ -99,6 +99,8 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     runtime,
     metrics,
     pingCache: (signal) => cache.ping(signal),
+    pingCacheNode: (signal, node) => cache.pingNode(signal, node),
+    nodeOfHome: (tenant, viewer) => cached.nodeOfHome(tenant, viewer),
     pingDatabase: (signal) => requests.ping(signal),
     databaseLoad: () => requests.load(),
     callsInFlight: () => frontDoor.running(),

@@ -413,6 +413,17 @@ export const PAGE = `${SCRIPT_HEAD}${PAGE_OF}
 return page(2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
 `;
 
+/** KEYS: one part of a timeline. ARGV as of PAGE. What the part holds beyond the position, alone: its state member, its floor, then IDs; nothing where there is no key. */
+export const PART_ALONE = `${SCRIPT_HEAD}${PART}${RENEW}${BEYOND}
+local p = part(KEYS[1])
+if not p then return {} end
+if isReady(p.member) then renew(KEYS[1], ARGV[4], ARGV[5]) end
+local out = {p.member, string.format('%.0f', p.floor)}
+local ids = beyond(KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3])
+for i = 1, #ids do out[i + 2] = ids[i] end
+return out
+`;
+
 /**
  * KEYS: lists. ARGV as of PAGE. Answers one page for each key, of READY lists alone with IDs: the best `count` of all of them together are among those, and little else. So what is
  * answered does not grow with the number of lists. Every list gives a few IDs; those whose few were all among the best so far give twice as many more, until none is left of that

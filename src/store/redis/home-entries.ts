@@ -9,6 +9,7 @@ import { type EntrySetOptions, type PageRange, pageArgs, type TimelinePage } fro
 import { decodePulled } from './fact-codec.ts';
 import { type FactOptions, type Lookup, meaningOf } from './facts.ts';
 import type { Keys } from './keys.ts';
+import { readPartByPart, unlessRefused } from './part-by-part.ts';
 import { askParts, partSizesFor } from './timeline-parts.ts';
 import type { TimelineOf } from './timelines.ts';
 
@@ -42,9 +43,16 @@ export function createReadHomeEntries(
         string,
         unknown,
       ];
+    /** While a slot moves its keys are asked one by one: who is pulled first, as whoever reads the timeline must know. */
+    async function askApart() {
+      const [result] = await cache.runEach(signal, 'leaseGet', [pulled], args.slice(-2));
+      if (!result || 'error' in result) throw result?.error ?? new Error('a lookup was not answered');
+      const page = await readPartByPart(cache, signal, [timeline, ...ring], range, args.slice(0, -2));
+      return { reply: [result.value as string, undefined] as const, page };
+    }
     let asked: Awaited<ReturnType<typeof askParts<readonly [string, unknown]>>>;
     try {
-      asked = await askParts(range, sizes, ask, ([, entries]) => entries);
+      asked = await unlessRefused(() => askParts(range, sizes, ask, ([, entries]) => entries), askApart);
     } catch (error) {
       if (!(error instanceof TributaryError && isForeignType(error))) throw error;
       // Which of them is somebody else's is not said; all can be made anew.
