@@ -6,7 +6,8 @@ import { BulkheadRejectedError, bulkhead } from 'cockatiel';
 import type { Config } from './config.ts';
 import { createAdmission } from './degradation/admission.ts';
 import { type Breaker, createBreaker } from './degradation/breaker.ts';
-import { isSpared, levelOf } from './degradation/ladder.ts';
+import { isSpared, levelOf, RETRY_AFTER_MS } from './degradation/ladder.ts';
+import { createNodeBreakers } from './degradation/node-breakers.ts';
 import { createPressureWatch, hardest } from './degradation/pressure.ts';
 import { type Reason, TributaryError } from './errors.ts';
 import type { BreakerState, Dependency, Level } from './metrics/degradation-metrics.ts';
@@ -16,12 +17,15 @@ import type { CallPriority } from './rpc/priority.ts';
 import { type Call, type Runtime, untilAborted } from './runtime.ts';
 import { type DatabaseGuard, isDatabaseUnreached, type PoolLoad } from './store/postgres/client.ts';
 import { type CacheOptions, isCacheUnreached } from './store/redis/client.ts';
+import type { TenantId, UserId } from './timeline/ids.ts';
 
 export interface DegradationAssembly {
   /** Before the clients of the request path. */
   readonly guards: { readonly cache: NonNullable<CacheOptions['guard']>; readonly database: DatabaseGuard };
   /** Whether Postgres is worth asking. */
   readonly hasDatabase: () => boolean;
+  /** Whether nothing is away or short. */
+  readonly isFull: () => boolean;
   /** Whether counters are left out, to spare Postgres. */
   readonly omitsCounts: () => boolean;
   /** Milliseconds after which to try again, where the error means that nothing can be loaded for as long as an outage lasts. */
@@ -37,7 +41,6 @@ export interface DegradationAssembly {
 const COMMANDS_PER_CALL = 8;
 /** Reads that wait for one of the places of those served without the cache, for each place: some tenths of a second of them. */
 const WAITING_PER_PLACE = 16;
-const RETRY_AFTER_MS = 500;
 /** When to read again what could not be read at all: an outage lasts some time, and everybody comes back after it. */
 const OUTAGE_RETRY_AFTER_MS = 2_000;
 
@@ -46,6 +49,9 @@ export function assembleDegradation(parts: {
   readonly runtime: Runtime;
   readonly metrics: Metrics;
   readonly pingCache: (signal: AbortSignal) => Promise<void>;
+  readonly pingCacheNode: (signal: AbortSignal, node: string) => Promise<void>;
+  /** The master of a cache cluster that a viewer's home lies on. */
+  readonly nodeOfHome: (tenant: TenantId, viewer: UserId) => string | undefined;
   readonly pingDatabase: (signal: AbortSignal) => Promise<void>;
   readonly databaseLoad: () => PoolLoad;
   readonly callsInFlight: () => number;
@@ -55,7 +61,7 @@ export function assembleDegradation(parts: {
   let level: Level = 'full';
   let spared = false;
 
-  const told: Record<Dependency, BreakerState> = { cache: 'closed', database: 'closed' };
+  const told: Record<Dependency, BreakerState> = { cache: 'closed', cache_node: 'closed', database: 'closed' };
   function changed(dependency: Dependency, state: BreakerState, cause: unknown): void {
     metrics.breakerChanged(dependency, state);
     // A probe that fails changes it twice, several times a second: one line when it opens and one when it closes say it all.
@@ -64,6 +70,8 @@ export function assembleDegradation(parts: {
     if (isNews) told[dependency] = state;
     settleLevel();
   }
+  const refusalOf = (reason: Reason, message: string) => () =>
+    new TributaryError(reason, { message, retryAfterMs: RETRY_AFTER_MS });
   const breakerOf = (
     dependency: Dependency,
     facts: Pick<Parameters<typeof createBreaker>[0], 'isFailure' | 'probe'> & {
@@ -74,7 +82,7 @@ export function assembleDegradation(parts: {
     createBreaker({
       ...facts,
       clock,
-      refusal: () => new TributaryError(facts.reason, { message: facts.message, retryAfterMs: RETRY_AFTER_MS }),
+      refusal: refusalOf(facts.reason, facts.message),
       changed: (state, cause) => changed(dependency, state, cause),
     });
   const cache = breakerOf('cache', {
@@ -82,6 +90,17 @@ export function assembleDegradation(parts: {
     probe: parts.pingCache,
     reason: 'CACHE_UNAVAILABLE',
     message: 'the cache is away',
+  });
+  const cacheNodes = createNodeBreakers({
+    isFailure: isCacheUnreached,
+    probe: parts.pingCacheNode,
+    refusal: refusalOf('CACHE_UNAVAILABLE', 'a node of the cache is away'),
+    clock,
+    changed(node, { isAway, away, cause }) {
+      log.warn({ node, isAway, ...(isAway && { err: cause }) }, 'a node of the cache went away or came back');
+      const all = away === 0 ? 'closed' : 'open';
+      if (all !== told.cache_node) changed('cache_node', all, cause);
+    },
   });
   const database = breakerOf('database', {
     isFailure: isDatabaseUnreached,
@@ -117,10 +136,19 @@ export function assembleDegradation(parts: {
   const places = config.degradedReadsMax;
   const degradedReads = bulkhead(places, places * WAITING_PER_PLACE);
 
-  /** Postgres serves every reader then, with connections that are for a fraction of them; writes and everything else need some as well. */
-  function bounded<Input, Result>(read: (call: Call, input: Input) => Promise<Result>) {
+  /** Whether the master is away that the viewer's timeline lies on. */
+  function lacksHome({ tenant }: Call, { viewer }: { readonly viewer: UserId }): boolean {
+    const node = parts.nodeOfHome(tenant, viewer);
+    return node !== undefined && !cacheNodes.isClosed(node);
+  }
+
+  /** Postgres serves every such reader, with connections that are for a fraction of them; writes and everything else need some as well. */
+  function bounded<Input, Result>(
+    read: (call: Call, input: Input) => Promise<Result>,
+    lacks: (call: Call, input: Input) => boolean = () => false,
+  ) {
     return async (call: Call, input: Input): Promise<Result> => {
-      if (cache.isClosed() || !database.isClosed()) return read(call, input);
+      if ((cache.isClosed() && !lacks(call, input)) || !database.isClosed()) return read(call, input);
       try {
         // What waits is answered when its caller leaves; its place in the queue is passed over.
         return await untilAborted(
@@ -140,10 +168,15 @@ export function assembleDegradation(parts: {
 
   return {
     guards: {
-      cache: (send) => commands.execute(() => cache.call(send)),
+      // What the breaker of a node refuses says nothing of the cache as a whole.
+      cache(send, node) {
+        const sent = () => cache.call(send);
+        return commands.execute(() => (node === undefined ? sent() : cacheNodes.call(node, sent)));
+      },
       database,
     },
     hasDatabase: database.isClosed,
+    isFull: () => level === 'full',
     omitsCounts: () => spared || !database.isClosed(),
     outage: (error) =>
       error instanceof TributaryError && error.reason === 'DATABASE_UNAVAILABLE' && !database.isClosed()
@@ -152,13 +185,14 @@ export function assembleDegradation(parts: {
     admit: (priority) => admission.admit(priority),
     bounded: (flows) => ({
       ...flows,
-      home: { page: bounded(flows.home.page), head: bounded(flows.home.head) },
+      home: { page: bounded(flows.home.page, lacksHome), head: bounded(flows.home.head, lacksHome) },
       posts: { one: bounded(flows.posts.one), batch: bounded(flows.posts.batch) },
       authorPosts: bounded(flows.authorPosts),
     }),
     start: () => pressure.start(),
     stop() {
       cache.stop();
+      cacheNodes.stop();
       database.stop();
       pressure.stop();
     },

@@ -27,7 +27,9 @@ export const PRESETS: Readonly<Record<string, Preset>> = {
   twip: { options: { size: '5000' }, minutes: 60 },
   policy: { options: { size: '1000' }, minutes: 40 },
   growth: { options: { size: '1000000' }, minutes: 60 },
+  cluster: { options: {}, minutes: 15 },
   recovery: { options: { size: '200' }, minutes: 15 },
+  soak: { options: { size: '20000' }, minutes: 20 },
 };
 
 const MAIN = path.join(import.meta.dirname, 'main.ts');

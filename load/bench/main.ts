@@ -82,10 +82,21 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'cost of a publish, a delivery, a page and a rebuild at a hundredth, a tenth and the whole of so many viewers; takes no rounds; size: viewers',
     load: () => import('./growth.ts'),
   },
+  cluster: {
+    summary:
+      'CPU of a page and a delivery where calls may not leave a slot, with 24 and 256 shards, beside one server; size: timelines',
+    rounds: ROUNDS_MIN,
+    load: () => import('./cluster.ts'),
+  },
   recovery: {
     summary:
       'seconds until p99 and errors are back after a flush and a restart of Postgres under load (at most 10), and posts per second that the queue bears; takes no rounds; size: reads per second',
     load: () => import('./recovery.ts'),
+  },
+  soak: {
+    summary:
+      'memory that the service keeps of many short-lived clients of every kind (at most 8 MB more at the end than after the first eighth); takes no rounds; size: clients',
+    load: () => import('./soak.ts'),
   },
   stampede: {
     summary:

@@ -1,7 +1,8 @@
 /** Owns the measures of degradation: breakers, the level of the ladder, pressure, and calls that were refused for it. */
 import { Counter, Gauge, type Registry } from 'prom-client';
 
-export const DEPENDENCIES = ['cache', 'database'] as const;
+/** `cache_node`: whichever master of a cache cluster. */
+export const DEPENDENCIES = ['cache', 'cache_node', 'database'] as const;
 export type Dependency = (typeof DEPENDENCIES)[number];
 
 export const BREAKER_STATES = ['closed', 'half_open', 'open'] as const;
@@ -37,7 +38,7 @@ export function degradationMetrics(registry: Registry): DegradationMetrics {
   const registers = [registry];
   const states = new Gauge({
     name: 'tributary_breaker_state',
-    help: 'State of the breaker of a dependency (cache, database): 0 closed, 1 half open, 2 open.',
+    help: 'State of the breaker of a dependency (cache, cache_node, database): 0 closed, 1 half open, 2 open.',
     labelNames: ['dependency'],
     registers,
   });

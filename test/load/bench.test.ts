@@ -361,6 +361,19 @@ describe('a tiny run', () => {
   );
 
   it(
+    'of a cluster has what a page and a delivery cost, by the number of shards',
+    async () => {
+      const result = await runTiny('cluster', '--size', '2000', '--seconds', '0.1');
+      const names = ['one server', '256 shards', '24 shards'].flatMap((kind) =>
+        ['page', 'delivery'].flatMap((what) => ['Redis', 'process'].map((where) => `${kind}, ${what}, ${where}`)),
+      );
+      const { figures } = result as { figures: Record<string, { value: number }> };
+      for (const name of names) expect(figures[name]?.value, name).toBeGreaterThan(0);
+    },
+    RUN_MAX_MS,
+  );
+
+  it(
     'of recovery loses no post and says when the service was back',
     async () => {
       const result = await runTiny('recovery', '--size', '10');

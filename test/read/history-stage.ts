@@ -6,10 +6,8 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
-import { Redis } from 'ioredis';
 import { assembleCache, type CacheAssembly, openCache } from '../../src/cache-assembly.ts';
 import { startRedis } from '../../src/embedded/redis.ts';
-import type { EmbeddedServer } from '../../src/embedded/server.ts';
 import { removeServers } from '../../src/embedded/servers.ts';
 import { outcomeOf, TributaryError } from '../../src/errors.ts';
 import { createMetrics } from '../../src/metrics/metrics.ts';
@@ -33,6 +31,7 @@ import { eventually } from '../harness/eventually.ts';
 import { createTestLog, startTestService, type TestService, type TestTenant } from '../harness/service.ts';
 import { type ReadPage, walkNewer, walkOlder } from '../harness/walk.ts';
 import { createHiddenLedger, type HiddenLedger, type Hiding } from './hidden-ledger.ts';
+import { type HistoryCache, startHistoryCache } from './history-cache.ts';
 import { openPostgresHome, type PostgresHome } from './postgres-home.ts';
 import { type Disaster, PAGE_SIZES, type Step, type Turn, USERS } from './random-history.ts';
 
@@ -42,6 +41,8 @@ export interface HistoryStage {
   play(turns: readonly Turn[], options: { readonly thorough: boolean }): Promise<void>;
   /** Steps carried out, and reads of those who look beside them. */
   readonly counts: { operations: number; reads: number };
+  /** Resolves when something more has happened, or a moment has passed. */
+  beside(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -103,23 +104,22 @@ interface World {
 
 let stages = 0;
 
-export async function openHistoryStage(): Promise<HistoryStage> {
+/** On a cache of its own, or on one that a test has. */
+export async function openHistoryStage(given?: HistoryCache): Promise<HistoryStage> {
   stages += 1;
   // The name by which the next run finds and removes what a killed one left.
   const folder = path.resolve(import.meta.dirname, `../../.data/test-${process.pid}-histories-${stages}`);
-  const [cacheServer, queueServer] = await Promise.all([
-    startRedis({ role: 'cache', dataDir: path.join(folder, 'cache') }),
+  const [cache, queueServer] = await Promise.all([
+    given ?? startHistoryCache(folder),
     startRedis({ role: 'queue', dataDir: path.join(folder, 'queue') }),
   ]);
-  const env = { ...SMALL, REDIS_CACHE_URL: cacheServer.url, REDIS_QUEUE_URL: queueServer.url };
+  const env = { ...SMALL, ...cache.env, REDIS_QUEUE_URL: queueServer.url };
   const service = await startTestService({ env: { ...env, TRIBUTARY_ROLE: 'api' } });
   const startRole = (role: 'relay' | 'worker'): Promise<TestService> =>
     startTestService({ env: { ...env, TRIBUTARY_ROLE: role }, database: service.database });
   const roles = { relay: await startRole('relay'), worker: await startRole('worker') };
   const { config, clock } = service;
   const postgresHome: PostgresHome = openPostgresHome(service);
-  const behind = new Redis(cacheServer.url, { maxRetriesPerRequest: null });
-  behind.on('error', () => undefined);
 
   // A second process, as far as the cache can tell.
   const runtime: Runtime = { clock, random: systemRandom, log: createTestLog([]) };
@@ -293,15 +293,15 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       case 'check':
         return settle(world).then(() => checkViewer(world, next.who, { pageSizes: [next.size] }));
       case 'evict':
-        return evict(world, next.prefix, next.nth);
+        return cache.evict(next.prefix, tenant.id, next.nth);
       case 'flush':
-        return behind.flushall();
+        return cache.flush();
       case 'restartCache':
-        return restart(cacheServer, 'stop');
+        return restart(() => cache.restart('stop'));
       case 'killCache':
-        return restart(cacheServer, 'kill');
+        return restart(() => cache.restart('kill'));
       case 'restartQueue':
-        return restart(queueServer, 'stop');
+        return restart(() => queueServer.restart());
       case 'restartRelay':
         return restartRole('relay');
       case 'restartWorker':
@@ -366,19 +366,12 @@ export async function openHistoryStage(): Promise<HistoryStage> {
     );
   }
 
-  async function evict(world: World, prefix: string, nth: number): Promise<void> {
-    const keys = (await behind.keys(`${prefix}*:${world.tenant.id}:*`)).sort();
-    const key = keys[nth % Math.max(1, keys.length)];
-    if (key !== undefined) await behind.del(key);
-  }
-
   /** One at a time, whichever history asks. */
-  function restart(server: EmbeddedServer, how: 'stop' | 'kill'): Promise<void> {
+  function restart(server: () => Promise<void>): Promise<void> {
     restarting = restarting.then(async () => {
       disturb();
       try {
-        if (how === 'kill') await server.kill();
-        await server.restart();
+        await server();
       } finally {
         disturb();
       }
@@ -804,6 +797,10 @@ export async function openHistoryStage(): Promise<HistoryStage> {
   return {
     service,
     counts,
+    async beside() {
+      const { operations } = counts;
+      for (let looks = 0; looks < 50 && counts.operations < operations + 5; looks += 1) await pause(10);
+    },
     async play(turns, { thorough }) {
       const worlds = [await newWorld(), await newWorld()];
       const stopReading = new AbortController();
@@ -832,10 +829,9 @@ export async function openHistoryStage(): Promise<HistoryStage> {
       }
     },
     async close() {
-      behind.disconnect();
       await Promise.all([roles.relay.stop(), roles.worker.stop()]);
       await Promise.all([service.stop(), postgresHome.close(), elsewhereCache.close(), elsewhereDatabase.close()]);
-      await Promise.all([cacheServer.stop(), queueServer.stop()]);
+      await Promise.all([cache.close(), queueServer.stop()]);
       await removeServers(folder);
     },
   };

@@ -5,6 +5,7 @@ import type { FanoutJobKey } from '../../src/store/postgres/fanout-jobs.ts';
 import { slotOf } from '../../src/store/redis/keys.ts';
 import { eventually } from '../harness/eventually.ts';
 import { type ClusterNode, type RedisCluster, startRedisCluster } from '../harness/redis-cluster.ts';
+import { beginSlotMove, type SlotMove } from '../harness/redis-slot-move.ts';
 import { openCache } from '../store/redis/cache-under-test.ts';
 import { type FanoutStage, openStage, soon, user } from './fanout-stage.ts';
 
@@ -48,7 +49,7 @@ describe('of 300 timelines on three masters', { timeout: 90_000 }, () => {
     expect(healthy.length).toBeGreaterThan(100);
     expect(healthy.length).toBeLessThan(FOLLOWERS - 50);
     // The node that is lost costs a time-out each time, which the test waits for.
-    const hasty = await openCache({ urls: cluster.urls, cluster: true }, { commandTimeoutMs: 500 });
+    const hasty = await openCache({ urls: cluster.urls, cluster: true }, { commandTimeoutMs: 250 });
     const deliver = stage.deliverer(
       { followerPage: 150 },
       { push: (signal, post) => hasty.timelines({}).push(signal, post) },
@@ -80,27 +81,19 @@ describe('of 300 timelines on three masters', { timeout: 90_000 }, () => {
     const movers = viewers.filter((viewer) => inSlot.includes(viewer));
     expect(movers.length).toBeGreaterThan(50);
     const job = await publishTo(viewers);
-    const source = cluster.ownerOf(slot);
-    const target = cluster.nodes.find((node) => node !== source) as ClusterNode;
-    const move = (keys: readonly string[]) =>
-      source.client.migrate('127.0.0.1', target.port, '', 0, 5_000, 'KEYS', ...keys);
 
     let pages = 0;
+    let move: SlotMove | undefined;
     const deliver = stage.deliverer(
       { followerPage: 60 },
       {
         async push(signal, post) {
           pages += 1;
           if (pages === 2) {
-            await target.client.cluster('SETSLOT', slot, 'IMPORTING', source.id);
-            await source.client.cluster('SETSLOT', slot, 'MIGRATING', target.id);
-            await move(movers.filter((_, index) => index % 2 === 0).map(keyOf));
+            move = await beginSlotMove(cluster, slot);
+            await move.keys(...movers.filter((_, index) => index % 2 === 0).map(keyOf));
           }
-          if (pages === 4) {
-            await move((await source.client.cluster('GETKEYSINSLOT', slot, 10_000)) as string[]);
-            for (const node of [target, source, ...cluster.nodes])
-              await node.client.cluster('SETSLOT', slot, 'NODE', target.id);
-          }
+          if (pages === 4) await move?.end();
           return stage.timelines.push(signal, post);
         },
       },
@@ -108,7 +101,7 @@ describe('of 300 timelines on three masters', { timeout: 90_000 }, () => {
     await eventually(async () => expect(await deliver(soon(), job)).toBe('delivered'), PATIENT);
     expect(pages).toBeGreaterThanOrEqual(5);
     await expectEachOnce(viewers, job);
-    expect(await target.client.exists(...movers.map(keyOf))).toBe(movers.length);
+    expect(await move?.target.client.exists(...movers.map(keyOf))).toBe(movers.length);
   });
 
   it('five whose keys are of a foreign kind are five counted errors, not five empty timelines, and are rebuilt at last', async () => {

@@ -12,7 +12,7 @@ import { after, throwIfAborted, untilAborted } from '../../runtime.ts';
 import * as entryScripts from './entry-scripts.ts';
 import * as factScripts from './fact-scripts.ts';
 import { gatherWrites } from './gathered-writes.ts';
-import { groupKeys, KEYS_PER_CALL_MAX } from './keys.ts';
+import { groupKeys, KEYS_PER_CALL_MAX, slotOf } from './keys.ts';
 
 export interface CacheOptions {
   /** `redis://…` of one server, or of several nodes of a cluster. */
@@ -23,8 +23,11 @@ export interface CacheOptions {
   readonly connectTimeoutMs: number;
   /** Calls that one batch has in flight: enough to hide the way to Redis, too few to make others wait behind it. */
   readonly callsInFlightMax?: number;
-  /** Stands before every command but pings: sends it or refuses it at once, and hears how it ended, whether or not its caller waited for that. Without one, all are sent. */
-  readonly guard?: <Result>(send: () => Promise<Result>) => Promise<Result>;
+  /**
+   * Stands before every command but pings: sends it or refuses it at once, and hears how it ended, whether or not its caller waited for that. Without one, all are sent. `node`: the master of a
+   * cluster that the command is for.
+   */
+  readonly guard?: <Result>(send: () => Promise<Result>, node?: string) => Promise<Result>;
   readonly clientFailed: (error: Error) => void;
 }
 
@@ -80,6 +83,10 @@ export interface Cache {
   info(signal: AbortSignal, section: string): Promise<readonly string[]>;
   /** Asks for a sign of life, past the guard: of the server, or of any master of a cluster. Throws where there is none. */
   ping(signal: AbortSignal): Promise<void>;
+  /** The master of a cluster that a key belongs to, as far as is known; undefined on one server. */
+  nodeOf(key: string): string | undefined;
+  /** As `ping`, of one master. Nothing is asked of one that owns nothing any more. Where it does not answer, it is looked up who owns what: a replica may have taken over. */
+  pingNode(signal: AbortSignal, node: string): Promise<void>;
   /** Calls in flight fail as CACHE_UNAVAILABLE, as do those to come. */
   close(): Promise<void>;
 }
@@ -97,6 +104,7 @@ const SCRIPTS = {
   commit: entryScripts.COMMIT,
   raiseFloor: entryScripts.RAISE_FLOOR,
   page: entryScripts.PAGE,
+  part: entryScripts.PART_ALONE,
   pages: entryScripts.PAGES,
   home: entryScripts.HOME,
   homes: entryScripts.HOMES,
@@ -106,6 +114,7 @@ const SCRIPTS = {
   leaseGetFields: factScripts.LEASE_GET_FIELDS,
   leaseFillFields: factScripts.LEASE_FILL_FIELDS,
   store: factScripts.STORE,
+  mark: factScripts.MARK,
 } as const;
 export type ScriptName = keyof typeof SCRIPTS;
 
@@ -125,6 +134,9 @@ const REDIRECTION_PAUSE_MS = 10;
 const MANY_KEYS_REFUSED =
   /^(?:TRYAGAIN|CROSSSLOT|WRONGTYPE)\b|do not hash to the same slot|Too many Cluster redirections/;
 
+/** What a command is answered that was sent from node to node in vain, to one that is gone or back from one that names it; not one that was told to come again by a slot that moves. */
+const NODE_UNREACHED = /^Too many Cluster redirections\. Last error: (?!ReplyError: TRYAGAIN)/;
+
 type Commands = Redis | Cluster;
 type Run = (keyCount: number, ...args: ScriptArgument[]) => Promise<unknown>;
 type Outcome<Value> = { readonly value: Value } | { readonly error: TributaryError };
@@ -142,18 +154,22 @@ export function createCache(options: CacheOptions): Cache {
     }),
   ) as Record<ScriptName, Run>;
 
-  /** Sends nothing for a caller who has left. */
-  async function bounded<Result>(signal: AbortSignal, send: () => Promise<Result>): Promise<Result> {
+  /** Sends nothing for a caller who has left. `key`: one of those that the command names. */
+  async function bounded<Result>(signal: AbortSignal, send: () => Promise<Result>, key?: string): Promise<Result> {
     throwIfAborted(signal);
-    return untilAborted(guard(send).catch(throwUnavailable), signal);
+    const node = key === undefined ? undefined : nodeOf(key);
+    return untilAborted(guard(send, node).catch(throwUnavailable), signal);
   }
+
+  const nodeOf = (key: string): string | undefined =>
+    client instanceof Cluster ? client.slots[slotOf(key)]?.[0] : undefined;
 
   const call = (
     signal: AbortSignal,
     script: ScriptName,
     keys: readonly string[],
     args: readonly ScriptArgument[],
-  ): Promise<unknown> => bounded(signal, () => runs[script](keys.length, ...keys, ...args));
+  ): Promise<unknown> => bounded(signal, () => runs[script](keys.length, ...keys, ...args), keys[0]);
 
   /** Asks in calls of bounded size; what was refused for being asked together is asked again one by one. */
   async function inCalls<Value>(
@@ -232,7 +248,7 @@ export function createCache(options: CacheOptions): Cache {
 
     read: (signal, keys) =>
       inCalls(signal, keys, async (some) => {
-        const values = await bounded(signal, () => client.mgetBuffer([...some]));
+        const values = await bounded(signal, () => client.mgetBuffer([...some]), some[0]);
         return values.map((value) => value ?? undefined);
       }),
 
@@ -250,7 +266,7 @@ export function createCache(options: CacheOptions): Cache {
 
     async remove(signal, keys) {
       const outcomes = await inCalls(signal, keys, async (some) => {
-        const removed = await bounded(signal, () => client.del([...some]));
+        const removed = await bounded(signal, () => client.del([...some]), some[0]);
         return some.map(() => removed);
       });
       for (const outcome of outcomes) if ('error' in outcome) throw outcome.error;
@@ -261,7 +277,7 @@ export function createCache(options: CacheOptions): Cache {
       await inWindow([...byKey], async ([key, some]) => {
         for (let from = 0; from < some.length; from += KEYS_PER_CALL_MAX) {
           const names = some.slice(from, from + KEYS_PER_CALL_MAX).map(({ field }) => field);
-          await bounded(signal, () => client.hdel(key, ...names));
+          await bounded(signal, () => client.hdel(key, ...names), key);
         }
       });
     },
@@ -274,6 +290,8 @@ export function createCache(options: CacheOptions): Cache {
     },
 
     async info(signal, section) {
+      // For the next look: whoever sends little learns from nobody that a replica has taken over.
+      if (client instanceof Cluster) client.refreshSlotsCache();
       const replies = await Promise.allSettled(
         mastersOf(client).map((node) => bounded(signal, () => node.info(section))),
       );
@@ -285,6 +303,20 @@ export function createCache(options: CacheOptions): Cache {
     async ping(signal) {
       throwIfAborted(signal);
       await untilAborted(Promise.any(mastersOf(client).map((node) => node.ping())), signal);
+    },
+
+    nodeOf,
+
+    async pingNode(signal, node) {
+      throwIfAborted(signal);
+      if (!(client instanceof Cluster) || !client.slots.some((owners) => owners?.[0] === node)) return;
+      try {
+        const found = client.nodes('master').find(({ options: { host, port } }) => `${host}:${port}` === node);
+        await untilAborted(found?.ping() ?? Promise.reject(new Error('there is no connection')), signal);
+      } catch (error) {
+        client.refreshSlotsCache();
+        throw error;
+      }
     },
 
     async close() {
@@ -324,7 +356,8 @@ function throwUnavailable(error: unknown): never {
  * Whether an error means that the cache was not reached: a time-out or a lost connection. What a server answers comes at once, whatever it says, and proves that it is there.
  */
 export function isCacheUnreached(error: unknown): boolean {
-  return error instanceof Error && !(error instanceof ReplyError) && !MANY_KEYS_REFUSED.test(error.message);
+  if (!(error instanceof Error) || error instanceof ReplyError) return false;
+  return NODE_UNREACHED.test(error.message) || !MANY_KEYS_REFUSED.test(error.message);
 }
 
 /** Something of another type stands under a key of ours: nobody here wrote it. */
@@ -332,7 +365,8 @@ export function isForeignType(error: TributaryError): boolean {
   return error.cause instanceof Error && error.cause.message.startsWith('WRONGTYPE');
 }
 
-function isManyKeysRefusal({ cause }: TributaryError): boolean {
+/** A call was refused for naming several keys; each of them alone may be answered. */
+export function isManyKeysRefusal({ cause }: TributaryError): boolean {
   return cause instanceof Error && MANY_KEYS_REFUSED.test(cause.message);
 }
 
@@ -390,7 +424,18 @@ function connect(options: CacheOptions): Commands {
       clusterRetryStrategy: retryStrategy,
     },
   );
+  cluster.on('+node', hearAsking);
   return gatherWrites(cluster);
+}
+
+/** Before a command for a slot that moves ioredis sends ASKING and listens to no answer; a node that goes away in that moment would end the whole process by a rejection that nobody handles. */
+function hearAsking(node: Redis): void {
+  const asking = node.asking.bind(node) as () => Promise<'OK'>;
+  node.asking = (): Promise<'OK'> => {
+    const answer = asking();
+    answer.catch(() => undefined);
+    return answer;
+  };
 }
 
 interface Address {

@@ -211,8 +211,10 @@ return out
 `;
 
 /**
- * KEYS: one set. ARGV: token, lease in ms, life in ms. Only one rebuild runs: a running one is left alone until its lease is over, and keeps what it was pushed when it is
- * taken over. A last member that is no state is not ours, and nothing above it can be trusted. Answers 'won', 'busy' or 'ready'.
+ * KEYS: one set. ARGV: token, lease in ms, life in ms, whose tokens begin with this. Only one rebuild runs: a running one is left alone until its lease is over, and keeps what it was pushed when
+ * it is taken over. One of the same owner is over, whatever its lease says: an owner begins no second one while the first runs, so what stands there is of a `begin` whose answer was lost. It is taken
+ * over with a new token and not with its own, so that the lost call, should it arrive after a deletion, leaves a claim that nobody commits. A last member that is no state is not ours, and nothing
+ * above it can be trusted. Answers 'won', 'busy' or 'ready'.
  */
 export const BEGIN = `${SCRIPT_HEAD}
 local time = redis.call('TIME')
@@ -225,7 +227,7 @@ if state[1] then
   if token == ARGV[1] then return 'won' end
   if not token then
     redis.call('DEL', KEYS[1])
-  elseif now - tonumber(since) < tonumber(ARGV[2]) then
+  elseif string.sub(token, 1, #ARGV[4] + 1) ~= ARGV[4] .. '-' and now - tonumber(since) < tonumber(ARGV[2]) then
     return 'busy'
   else
     redis.call('ZREM', KEYS[1], state[1])
@@ -409,6 +411,17 @@ end
 /** KEYS: one timeline, and its ring or nothing. ARGV: 'older' or 'newer', position, count, life in ms, renewal in ms. Answers as `page`. */
 export const PAGE = `${SCRIPT_HEAD}${PAGE_OF}
 return page(KEYS[1], 2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+`;
+
+/** KEYS: one part of a timeline. ARGV as of PAGE. What the part holds beyond the position, alone: its state member, its floor, then IDs; nothing where there is no key. */
+export const PART_ALONE = `${SCRIPT_HEAD}${PART}${RENEW}${BEYOND}
+local p = part(KEYS[1])
+if not p then return {} end
+if isReady(p.member) then renew(KEYS[1], ARGV[4], ARGV[5]) end
+local out = {p.member, string.format('%.0f', p.floor)}
+local ids = beyond(KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3])
+for i = 1, #ids do out[i + 2] = ids[i] end
+return out
 `;
 
 /**

@@ -108,7 +108,8 @@ export function createRelationFacts(cache: Cache, keys: Keys, options: FactOptio
 
   /** Of several viewers. */
   const lookUpFields = createTurnCalls<FieldsAsk, KeyResult>({
-    nameOf: () => '',
+    // Of nodes of a cluster apart: nobody waits for one that others ask.
+    nameOf: ({ key }) => cache.nodeOf(key) ?? '',
     sizeOf: ({ fields }) => fields.length,
     sizeMax: KEYS_PER_CALL_MAX,
     send: (signal, asks) =>

@@ -9,6 +9,7 @@ import { type EntrySetOptions, type PageRange, pageArgs, type TimelinePage } fro
 import { decodePulled } from './fact-codec.ts';
 import { type FactOptions, type Lookup, meaningOf } from './facts.ts';
 import type { Keys } from './keys.ts';
+import { readPartByPart, unlessRefused } from './part-by-part.ts';
 import { askParts, partSizesFor } from './timeline-parts.ts';
 import type { TimelineOf } from './timelines.ts';
 import { createTurnCalls } from './turn-calls.ts';
@@ -47,7 +48,9 @@ export function createReadHomeEntries(
   const sizes = partSizesFor(options.cap);
   /** The heads of several viewers' timelines. */
   const readHead = createTurnCalls<HeadAsk, KeyResult>({
-    nameOf: ({ range: { direction, position, count } }) => `${direction} ${position} ${count}`,
+    // Of nodes of a cluster apart: nobody waits for one that others ask.
+    nameOf: ({ timeline, range: { direction, position, count } }) =>
+      `${cache.nodeOf(timeline)} ${direction} ${position} ${count}`,
     sizeOf: () => 1,
     sizeMax: VIEWERS_PER_CALL,
     send(signal, asks) {
@@ -65,6 +68,7 @@ export function createReadHomeEntries(
   return async function readHomeEntries(signal, { tenant, viewer, token = '', ...range }) {
     const [timeline, pulled] = [keys.timeline(tenant, viewer), keys.pulledAuthors(tenant, viewer)] as const;
     const ringOf = (): readonly string[] => keys.timelineRing(tenant, viewer);
+    const args = [...pageArgs(range, options), token, options.tokenLifeMs];
     /** The fact, and the page. */
     async function ask(withRing: boolean): Promise<readonly [string, unknown]> {
       if (!withRing) {
@@ -73,12 +77,18 @@ export function createReadHomeEntries(
         return headIn(result.value as string);
       }
       // The second call has the token that the first one left.
-      const args = [...pageArgs(range, options), token, options.tokenLifeMs];
       return (await cache.run(signal, 'home', [timeline, pulled, ...ringOf()], args)) as readonly [string, unknown];
+    }
+    /** While a slot moves its keys are asked one by one: who is pulled first, as whoever reads the timeline must know. */
+    async function askApart() {
+      const [result] = await cache.runEach(signal, 'leaseGet', [pulled], args.slice(-2));
+      if (!result || 'error' in result) throw result?.error ?? new Error('a lookup was not answered');
+      const page = await readPartByPart(cache, signal, [timeline, ...ringOf()], range, args.slice(0, -2));
+      return { reply: [result.value as string, undefined] as const, page };
     }
     let asked: Awaited<ReturnType<typeof askParts<readonly [string, unknown]>>>;
     try {
-      asked = await askParts(range, sizes, ask, ([, entries]) => entries);
+      asked = await unlessRefused(() => askParts(range, sizes, ask, ([, entries]) => entries), askApart);
     } catch (error) {
       if (!(error instanceof TributaryError && isForeignType(error))) throw error;
       // Which of them is somebody else's is not said; all can be made anew.

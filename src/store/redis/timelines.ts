@@ -1,9 +1,9 @@
 /**
  * Owns the verbs over home timelines in Redis, beside those that all sets of entries have. A timeline is kept in parts, which is nobody's business but that of this folder.
  */
-import type { TributaryError } from '../../errors.ts';
+import { TributaryError } from '../../errors.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
-import type { Cache } from './client.ts';
+import { type Cache, isForeignType, isManyKeysRefusal } from './client.ts';
 import {
   createEntrySets,
   type EntrySetOptions,
@@ -17,6 +17,7 @@ import {
   type TimelinePage,
 } from './entry-sets.ts';
 import type { Keys } from './keys.ts';
+import { readPartByPart, unlessRefused } from './part-by-part.ts';
 import { askParts, fullFrom, partSizesFor, TIMELINES_PER_CALL } from './timeline-parts.ts';
 
 export type { PushOutcome, TimelinePage };
@@ -64,6 +65,8 @@ export interface TimelineOptions extends EntrySetOptions {
 export interface TimelineEvents {
   /** A full head was cut, or could not be: it takes pushes still, and the next one tries again. Not called for a head that somebody else has cut. */
   timelineCut(outcome: 'done' | 'failed'): void;
+  /** A timeline was made absent since it could not take what it should while its slot moved. */
+  timelineDropped(): void;
 }
 
 export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptions): Timelines {
@@ -86,6 +89,13 @@ export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptio
     }
   }
 
+  /** A timeline that cannot take what it should, since its keys may not be named together for as long as their slot moves, is made absent: its next reader rebuilds it. */
+  async function dropRefused(signal: AbortSignal, of: readonly TimelineOf[]): Promise<void> {
+    await cache.remove(signal, of.flatMap(partsOf));
+    for (const _ of of) options.events?.timelineDropped();
+  }
+  const sets = createEntrySets(cache, keyOf, ringOf, options);
+
   /** Pushes of a post that others have overtaken. */
   async function pushOlder(
     signal: AbortSignal,
@@ -93,11 +103,38 @@ export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptio
     viewers: readonly UserId[],
   ): Promise<readonly (PushAnswer | TributaryError)[]> {
     const keySets = viewers.map((viewer) => partsOf({ tenant, viewer }));
-    return (await cache.runEachSet(signal, 'pushOlder', keySets, [postId, cap, stride])).map(pushAnswerIn);
+    const answers = (await cache.runEachSet(signal, 'pushOlder', keySets, [postId, cap, stride])).map(pushAnswerIn);
+    const isRefused = (_: unknown, index: number): boolean => {
+      const answer = answers[index];
+      return answer instanceof TributaryError && isManyKeysRefusal(answer) && !isForeignType(answer);
+    };
+    const refused = viewers.filter(isRefused);
+    if (refused.length === 0) return answers;
+    await dropRefused(
+      signal,
+      refused.map((viewer) => ({ tenant, viewer })),
+    );
+    return answers.map((answer, index) => (isRefused(answer, index) ? 'absent' : answer));
   }
 
   return {
-    ...createEntrySets(cache, keyOf, ringOf, options),
+    ...sets,
+
+    async addOlder(signal, of) {
+      return unlessRefused(
+        () => sets.addOlder(signal, of),
+        async () => {
+          await dropRefused(signal, [of]);
+          return false;
+        },
+      );
+    },
+
+    raiseFloor: (signal, of) =>
+      unlessRefused(
+        () => sets.raiseFloor(signal, of),
+        () => dropRefused(signal, [of]),
+      ),
 
     async push(signal, { tenant, postId, viewers, cutLater = false }) {
       const results = await cache.runEach(
@@ -130,7 +167,10 @@ export function createTimelines(cache: Cache, keys: Keys, options: TimelineOptio
     async page(signal, query) {
       const args = pageArgs(query, options);
       const ask = (withRing: boolean) => cache.run(signal, 'page', withRing ? partsOf(query) : [keyOf(query)], args);
-      const { page } = await askParts(query, sizes, ask, (reply) => reply);
+      const page = await unlessRefused(
+        async () => (await askParts(query, sizes, ask, (reply) => reply)).page,
+        () => readPartByPart(cache, signal, partsOf(query), query, args),
+      );
       if (page !== 'corrupt') return page;
       // What is absent is rebuilt.
       await cache.remove(signal, partsOf(query));

@@ -29,6 +29,17 @@ describe('shard tags', () => {
     });
   });
 
+  it.each([3, 5, 12])('spread 10,000 timelines over %d masters, each of which has about its share', (masters) => {
+    const keys = createKeys(256);
+    const held = new Array<number>(masters).fill(0);
+    for (let index = 0; index < 10_000; index += 1) {
+      const master = Math.floor((slotOf(keys.timeline(T, user(`viewer-${index}`))) * masters) / SLOTS);
+      held[master] = (held[master] ?? 0) + 1;
+    }
+    // Of three masters 28 to 39 % each.
+    for (const count of held) expect(Math.abs((count * masters) / 10_000 - 1)).toBeLessThan(0.16);
+  });
+
   it('are found quickly even where every slot is a shard', () => {
     const started = performance.now();
     expect(new Set([...tagsOf(SLOTS, 2_000)].map(slotOf)).size).toBeGreaterThan(1_500);

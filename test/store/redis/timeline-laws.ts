@@ -496,7 +496,10 @@ export function timelineLaws(open: () => CacheUnderTest): void {
     it('is cut by one of those who find it full at the same moment', async () => {
       const of = await resident();
       const cuts: string[] = [];
-      const counted = under.timelines({ cap: 40, events: { timelineCut: (outcome) => cuts.push(outcome) } });
+      const counted = under.timelines({
+        cap: 40,
+        events: { timelineCut: (outcome) => cuts.push(outcome), timelineDropped: () => undefined },
+      });
       for (let id = 1; id <= 19; id += 1) await push(of, postIdFrom(id), counted);
       await Promise.all(Array.from({ length: 8 }, (_, index) => push(of, postIdFrom(20 + index), counted)));
       expect(cuts).toEqual(['done']);
