@@ -16,6 +16,7 @@ import { createCleanEnded } from './repair/clean-ended.ts';
 import { createRemoveDead } from './repair/dead-entries.ts';
 import { createFollowEntries } from './repair/follow-entries.ts';
 import { createForcedRebuild, createRebuild, type RebuildOutcome } from './repair/rebuild.ts';
+import type { ReadSnapshot } from './repair/snapshot-source.ts';
 import type { Call, Runtime } from './runtime.ts';
 import { loadAuthors } from './store/postgres/authors.ts';
 import type { Database } from './store/postgres/client.ts';
@@ -34,6 +35,7 @@ import { loadSnapshot } from './store/postgres/home-snapshot.ts';
 import { loadPostsById } from './store/postgres/posts.ts';
 import { loadNewestOfMany, loadPulledAuthors } from './store/postgres/pulled-authors.ts';
 import { createAuthorProfiles, createPostBodies } from './store/redis/bodies.ts';
+import { readMarks } from './store/redis/cache-marks.ts';
 import { type Cache, type CacheOptions, createCache } from './store/redis/client.ts';
 import { createAuthorFacts, createPostFacts, createPulledFacts, createRelationFacts } from './store/redis/facts.ts';
 import { createReadHomeEntries } from './store/redis/home-entries.ts';
@@ -61,6 +63,12 @@ export interface CacheAssembly {
   readonly warm: (call: Call, post: { readonly postId: PostId; readonly author: UserId }) => Promise<void>;
   readonly backfill: (call: Call, follower: UserId, followees: readonly UserId[]) => Promise<void>;
   readonly forceRebuild: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
+  /** Rebuilds a timeline that is absent, for nobody who waits. */
+  readonly warmUp: (call: Call, viewer: UserId) => Promise<RebuildOutcome>;
+  /** Rebuilds of timelines under way, readers' and others. */
+  readonly rebuilding: () => number;
+  /** See store/redis/cache-marks.ts. */
+  readonly readMarks: (signal: AbortSignal) => Promise<ReadonlyMap<string, string>>;
   /** Takes an author's entries out while the cached relation says that there is no follow; false where some may be left. */
   readonly cleanUp: (call: Call, viewer: UserId, author: UserId) => Promise<boolean>;
   readonly afterChange: (call: Call, event: ChangeEvent) => Promise<void>;
@@ -129,10 +137,13 @@ export function assembleCache(parts: {
   readonly metrics: Metrics;
   readonly database: Database;
   readonly cache: Cache;
+  /** Where rebuilds read; the database itself where absent. */
+  readonly readSnapshot?: ReadSnapshot;
   /** Whether Postgres is worth asking; background work, which waits for it, always does. */
   readonly hasDatabase?: () => boolean;
 }): CacheAssembly {
   const { config, runtime, metrics, database, cache, hasDatabase = () => true } = parts;
+  const { readSnapshot = (_signal, load) => load(database) } = parts;
   const { clock, log, random } = runtime;
   const { cap } = config.timeline;
   const keys = createKeys(config.timeline.shards);
@@ -238,7 +249,7 @@ export function assembleCache(parts: {
     ...rebuilding,
     sets: timelines,
     nameOf: ({ viewer }) => viewer,
-    loadSnapshot: (signal, of) => loadSnapshot(database, signal, { ...of, cap }),
+    loadSnapshot: (signal, of) => readSnapshot(signal, (from) => loadSnapshot(from, signal, { ...of, cap })),
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'timeline', ...event }),
       joined: () => metrics.singleFlightJoined('rebuild'),
@@ -249,7 +260,8 @@ export function assembleCache(parts: {
     ...rebuilding,
     sets: lists,
     nameOf: ({ author, epoch }) => `${author}:${epoch}`,
-    loadSnapshot: (signal, { tenant, author }) => loadListSnapshot(database, signal, { tenant, author, cap }),
+    loadSnapshot: (signal, { tenant, author }) =>
+      readSnapshot(signal, (from) => loadListSnapshot(from, signal, { tenant, author, cap })),
     events: {
       rebuilt: (event) => metrics.rebuilt({ what: 'list', ...event }),
       joined: () => metrics.singleFlightJoined('list_rebuild'),
@@ -310,7 +322,7 @@ export function assembleCache(parts: {
             return undefined;
           }
         },
-        newToken,
+        newToken: () => (hasDatabase() ? newToken() : undefined),
         // One that cannot end would only keep others from rebuilding once Postgres is back.
         rebuild: async (call, viewer) =>
           hasDatabase() ? forReader(await rebuild(call, { viewer }, 'absent')) : 'refused',
@@ -355,6 +367,9 @@ export function assembleCache(parts: {
       }
     },
     forceRebuild: (call, viewer) => forceRebuild(call, { viewer }),
+    warmUp: (call, viewer) => rebuild(call, { viewer }, 'warm'),
+    rebuilding: rebuild.running,
+    readMarks: (signal) => readMarks(cache, keys, signal, newToken()),
     cleanUp: entries.cleanUp,
     afterChange: createAfterChange({ forget, entries, loadFollowStates: followStates }),
     loadLineages: (signal) => readLineages(cache, signal),

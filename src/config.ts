@@ -22,6 +22,7 @@ function allRedisUrls(text: string): boolean {
 const environment = z.object({
   TRIBUTARY_ROLE: z.enum(ROLES).default('all'),
   DATABASE_URL: z.url({ protocol: /^postgres(ql)?$/ }),
+  DATABASE_REPLICA_URL: z.url({ protocol: /^postgres(ql)?$/ }).optional(),
   REDIS_CACHE_URL: z.string().refine(allRedisUrls, 'must be redis:// or rediss:// addresses, separated by commas'),
   REDIS_QUEUE_URL: z.url({ protocol: /^rediss?$/ }),
   TRIBUTARY_HOST: z.string().min(1).default('0.0.0.0'),
@@ -32,6 +33,8 @@ const environment = z.object({
   DATABASE_POOL_REQUESTS: count(1, 200, 10),
   DATABASE_POOL_WORKERS: count(1, 200, 4),
   DATABASE_POOL_RELAY: count(1, 50, 2),
+  DATABASE_POOL_REPLICA: count(1, 200, 8),
+  DATABASE_REPLICA_WAIT_MS: milliseconds(0, 5_000, 50),
   DATABASE_ACQUIRE_TIMEOUT_MS: milliseconds(10, 60_000, 500),
   DATABASE_STATEMENT_TIMEOUT_MS: milliseconds(100, 600_000, 5_000),
   DATABASE_LOCK_TIMEOUT_MS: milliseconds(10, 600_000, 2_000),
@@ -61,6 +64,9 @@ const environment = z.object({
   REBUILD_LEASE_MS: milliseconds(100, 60_000, 5_000),
   REBUILD_WAIT_MS: milliseconds(0, 10_000, 250),
   REBUILDS_MAX: count(1, 1_000, 8),
+  WARM_UP_PER_SECOND: count(0, 1_000, 20),
+  WARM_UP_ACTIVE_MS: milliseconds(1_000, 86_400_000, 600_000),
+  WARM_UP_VIEWERS_MAX: count(1, 1_000_000, 20_000),
   PULLED_LIFE_MS: milliseconds(100, 3_600_000, 300_000),
   PULLED_LISTS_MAX: count(0, 5_000, 500),
   COUNTS_LIFE_MS: milliseconds(100, 3_600_000, 30_000),
@@ -87,6 +93,8 @@ const environment = z.object({
 export interface Config {
   readonly role: Role;
   readonly databaseUrl: string;
+  /** A streaming replica of it that rebuilds may read where it has caught up. */
+  readonly databaseReplicaUrl: string | undefined;
   readonly redisCacheUrl: string;
   readonly redisQueueUrl: string;
   readonly host: string;
@@ -98,6 +106,9 @@ export interface Config {
     readonly poolRequests: number;
     readonly poolWorkers: number;
     readonly poolRelay: number;
+    readonly poolReplica: number;
+    /** How long a rebuild waits for the replica to catch up before it reads the primary. */
+    readonly replicaWaitMs: number;
     /** Longest wait for a connection; shorter than any default deadline. */
     readonly acquireTimeoutMs: number;
     readonly statementTimeoutMs: number;
@@ -155,6 +166,15 @@ export interface Config {
     readonly waitMs: number;
     /** Rebuilds of one process at once, of timelines and of lists each: they are what Postgres must be protected from. */
     readonly concurrencyMax: number;
+  };
+  /** Of viewers whom the cache has lost. */
+  readonly warmUp: {
+    /** Timelines that a process rebuilds in the background; 0: none. */
+    readonly perSecond: number;
+    /** Who read within this time is looked after. */
+    readonly activeMs: number;
+    /** Readers that a process remembers. */
+    readonly viewersMax: number;
   };
   readonly reconcile: {
     /** Resident timelines that a worker compares with Postgres; 0: none. */
@@ -219,6 +239,7 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
   return Object.freeze({
     role: value.TRIBUTARY_ROLE,
     databaseUrl: value.DATABASE_URL,
+    databaseReplicaUrl: value.DATABASE_REPLICA_URL,
     redisCacheUrl: value.REDIS_CACHE_URL,
     redisQueueUrl: value.REDIS_QUEUE_URL,
     host: value.TRIBUTARY_HOST,
@@ -229,6 +250,8 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       poolRequests: value.DATABASE_POOL_REQUESTS,
       poolWorkers: value.DATABASE_POOL_WORKERS,
       poolRelay: value.DATABASE_POOL_RELAY,
+      poolReplica: value.DATABASE_POOL_REPLICA,
+      replicaWaitMs: value.DATABASE_REPLICA_WAIT_MS,
       acquireTimeoutMs: value.DATABASE_ACQUIRE_TIMEOUT_MS,
       statementTimeoutMs: value.DATABASE_STATEMENT_TIMEOUT_MS,
       lockTimeoutMs: value.DATABASE_LOCK_TIMEOUT_MS,
@@ -269,6 +292,11 @@ export function configFrom(env: Readonly<Record<string, string | undefined>>): C
       waitMs: value.REBUILD_WAIT_MS,
       concurrencyMax: value.REBUILDS_MAX,
     }),
+    warmUp: Object.freeze({
+      perSecond: value.WARM_UP_PER_SECOND,
+      activeMs: value.WARM_UP_ACTIVE_MS,
+      viewersMax: value.WARM_UP_VIEWERS_MAX,
+    }),
     reconcile: Object.freeze({ perMinute: value.RECONCILE_PER_MINUTE }),
     pulled: Object.freeze({
       lifeMs: value.PULLED_LIFE_MS,
@@ -307,6 +335,7 @@ export function redacted(config: Config): Record<string, unknown> {
   return {
     ...config,
     databaseUrl: withoutSecrets(config.databaseUrl),
+    ...(config.databaseReplicaUrl !== undefined && { databaseReplicaUrl: withoutSecrets(config.databaseReplicaUrl) }),
     redisCacheUrl: config.cache.urls.map(withoutSecrets).join(','),
     cache: { ...config.cache, urls: config.cache.urls.map(withoutSecrets) },
     redisQueueUrl: withoutSecrets(config.redisQueueUrl),

@@ -7,7 +7,11 @@ import { after, type Clock, type Log } from './runtime.ts';
 
 export interface LifetimeParts {
   /** Begins to serve; where the signal aborts meanwhile it may give up and reject, or go on and be stopped. */
-  readonly start: (signal: AbortSignal) => Promise<{ stop(): Promise<void> }>;
+  readonly start: (signal: AbortSignal) => Promise<{
+    stop(): Promise<void>;
+    /** Answers where the service must not go on: it is stopped then, and that is what the process ends with. */
+    readonly unfit?: Promise<Error>;
+  }>;
   readonly process: {
     on(signal: 'SIGTERM' | 'SIGINT', listener: () => void): unknown;
     exit(code: number): unknown;
@@ -51,8 +55,9 @@ export async function runUntilTold({ start, process, clock, log }: LifetimeParts
       log.info({ err: error }, 'told to stop before everything had started');
       return undefined;
     });
-    await stopping;
+    const unfit = await Promise.race([stopping, ...(service?.unfit ? [service.unfit] : [])]);
     await service?.stop();
+    if (unfit) throw unfit;
     leave(0);
   } catch (error) {
     leave(1);

@@ -20,9 +20,11 @@ import { runUntilTold } from './lifetime.ts';
 import { createMetrics, type Metrics } from './metrics/metrics.ts';
 import { type StopStage, stopInOrder } from './ordered-stop.ts';
 import { assembleReconcile, RECONCILE_EVERY_MS } from './reconcile-assembly.ts';
+import { createCacheCheck } from './repair/cache-check.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
+import { assembleReplica } from './replica-assembly.ts';
 import type { ApiKey } from './rpc/api-keys.ts';
 import type { Flows } from './rpc/flows.ts';
 import { createFrontDoor } from './rpc/front-door.ts';
@@ -32,9 +34,9 @@ import { foldCounterDeltas } from './store/postgres/counters.ts';
 import { migrate } from './store/postgres/migrate.ts';
 import { findApiKey } from './store/postgres/tenants.ts';
 import { expirePublishRequests, probe } from './store/postgres/upkeep.ts';
-import { CacheRefused, checkCache } from './store/redis/checks.ts';
-import type { Cache } from './store/redis/client.ts';
+import { checkCache } from './store/redis/checks.ts';
 import type { Lane } from './timeline/lanes.ts';
+import { assembleWarmUp } from './warm-up-assembly.ts';
 import { type Administer, hashApiKey } from './write/administer.ts';
 import type { ImportPosts } from './write/import.ts';
 
@@ -45,6 +47,8 @@ export interface Service {
   readonly administer: Administer;
   readonly importPosts: ImportPosts;
   readonly metrics: Metrics;
+  /** Resolves with why it must not go on, where something was found out later that should have kept it from starting. */
+  readonly unfit: Promise<Error>;
   /** Turns calls away, lets those under way end, then closes everything it opened. May be called more than once. */
   stop(): Promise<void>;
 }
@@ -52,7 +56,7 @@ export interface Service {
 /** Statements of the background may take longer than any call. */
 const WORKER_STATEMENT_TIMEOUT_MS = 30_000;
 const PROBE_CONNECTIONS = 1;
-const CACHE_CHECK_TIMEOUT_MS = 3_000;
+const CACHE_CHECK_EVERY_MS = 2_000;
 /** A look-up takes less than a millisecond, and its answer is remembered. */
 const KEY_CONNECTIONS = 2;
 const FOLD_EVERY_MS = 1_000;
@@ -70,10 +74,11 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     connectionsMax: number,
     statementTimeoutMs = config.database.statementTimeoutMs,
     guard?: DatabaseGuard,
+    url = config.databaseUrl,
   ): Database => {
     const database = createDatabase({
       ...config.database,
-      url: config.databaseUrl,
+      url,
       pool,
       connectionsMax,
       statementTimeoutMs,
@@ -106,6 +111,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   const probes = openDatabase('probes', PROBE_CONNECTIONS);
   const upkeep = openDatabase('workers', config.database.poolWorkers, WORKER_STATEMENT_TIMEOUT_MS);
   const relayDatabase = openDatabase('relay', config.database.poolRelay);
+  const replica = assembleReplica({ config, runtime, metrics, primary: upkeep, openDatabase });
   const cache = openCache(config, runtime, metrics, { guard: guards.cache });
   const cached = assembleCache({
     config,
@@ -113,11 +119,19 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     metrics,
     database: requests,
     cache,
+    readSnapshot: replica.sourceFor(requests),
     hasDatabase: degradation.hasDatabase,
   });
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round. It waits where requests are refused.
   const workerCache = openCache(config, runtime, metrics);
-  const cachedForWorkers = assembleCache({ config, runtime, metrics, database: upkeep, cache: workerCache });
+  const cachedForWorkers = assembleCache({
+    config,
+    runtime,
+    metrics,
+    database: upkeep,
+    cache: workerCache,
+    readSnapshot: replica.sourceFor(upkeep),
+  });
   const fanout = assembleFanout({
     config,
     runtime,
@@ -144,8 +158,16 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     degradation,
   });
   const { administer, importPosts } = assembly;
-  const flows = degradation.bounded(assembly.flows);
-  const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
+  const warmUp = assembleWarmUp({ config, runtime, metrics, cached, isFull: degradation.isFull });
+  const bounded = degradation.bounded(assembly.flows);
+  const flows = warmUp?.noting(bounded) ?? bounded;
+  const readiness = createReadiness({
+    probeDatabase: (signal) => probe(probes, signal),
+    probeCache: (signal) => cache.ping(signal),
+    keyOutageMs: config.apiKeyOutageMs,
+    clock: runtime.clock,
+    log,
+  });
 
   const lastKnownKey = createLastKnown<ApiKey>({
     hasDatabase: degradation.hasDatabase,
@@ -164,6 +186,8 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       return lastKnownKey(hash.toString('base64'), () => findApiKey(keys, signal, hash));
     },
   });
+  const cacheCheck = createCacheCheck({ check: (signal) => checkCache(cache, config.timeline, signal), log });
+  const unfit = Promise.withResolvers<Error>();
   const background: Rounds[] = [];
   let stopping: Promise<void> | undefined;
   const stop = (): Promise<void> => {
@@ -193,22 +217,34 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     yield {
       name: 'connections',
       maxMs: STAGE_MAX_MS,
-      parts: [requests, keys, probes, upkeep, relayDatabase, cache, workerCache].map((one) => one.close),
+      parts: [
+        replica.stop,
+        ...[requests, keys, probes, upkeep, relayDatabase, cache, workerCache].map((one) => one.close),
+      ],
     };
   }
 
   try {
     degradation.start();
     await readiness.start();
-    await warnAboutCache(cache, config, runtime);
+    replica.start();
+    await cacheCheck.atStart();
     const ports = await frontDoor.start();
+    const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
+    const checkAgain = async (signal: AbortSignal): Promise<boolean> => {
+      await cacheCheck.again(signal, unfit.resolve);
+      return false;
+    };
+    background.push(
+      startRounds({ ...rounds, name: 'cache-check', everyMs: CACHE_CHECK_EVERY_MS, runOnce: checkAgain }),
+    );
+    if (warmUp && (config.role === 'api' || config.role === 'all')) background.push(warmUp.start());
     if (config.role === 'relay' || config.role === 'all') {
       fanout.startRelay();
       classes.startRelay();
     }
     if (config.role === 'worker' || config.role === 'all') {
       fanout.startWorkers();
-      const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
       const foldCounters = createFoldCounters({
         foldCounterDeltas: (signal, most) => foldCounterDeltas(upkeep, signal, most),
       });
@@ -226,6 +262,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
           runtime,
           metrics,
           database: upkeep,
+          readSnapshot: replica.sourceFor(upkeep),
           cache: workerCache,
           cached: cachedForWorkers,
         });
@@ -234,7 +271,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       background.push(startRounds({ ...rounds, name: 'clean-up', everyMs: CLEAN_UP_EVERY_MS, runOnce: cleanUp }));
     }
     log.info({ config: redacted(config), ...ports }, 'serving');
-    return { ...ports, flows, administer, importPosts, metrics, stop };
+    return { ...ports, flows, administer, importPosts, metrics, unfit: unfit.promise, stop };
   } catch (error) {
     await stop();
     throw error;
@@ -263,17 +300,6 @@ function openLane(
     ...openSortedSets(config, metrics, cache),
     close: async () => void (await Promise.all([database.close(), cache.close()])),
   };
-}
-
-/** A cache that keeps its past is refused: it would lie. One that does not answer is no reason not to start: pages come from Postgres then. */
-async function warnAboutCache(cache: Cache, config: Config, { log }: Runtime): Promise<void> {
-  try {
-    const warnings = await checkCache(cache, config.timeline, AbortSignal.timeout(CACHE_CHECK_TIMEOUT_MS));
-    for (const warning of warnings) log.warn(warning);
-  } catch (error) {
-    if (error instanceof CacheRefused) throw error;
-    log.warn({ err: error }, 'the cache does not answer; its settings were not checked');
-  }
 }
 
 async function serve(): Promise<void> {

@@ -3,6 +3,7 @@ import type { CacheAssembly } from './cache-assembly.ts';
 import type { Config } from './config.ts';
 import type { Metrics } from './metrics/metrics.ts';
 import { createReconcile } from './repair/reconcile.ts';
+import type { ReadSnapshot } from './repair/snapshot-source.ts';
 import type { Runtime } from './runtime.ts';
 import type { Database } from './store/postgres/client.ts';
 import { loadSnapshot } from './store/postgres/home-snapshot.ts';
@@ -25,6 +26,8 @@ export interface ReconcileAssemblyParts {
   readonly runtime: Runtime;
   readonly metrics: Metrics;
   readonly database: Database;
+  /** Where the truth to compare with is read; the database itself where absent. What differs is asked about there in any case. */
+  readonly readSnapshot?: ReadSnapshot;
   readonly cache: Cache;
   readonly cached: Pick<CacheAssembly, 'timelines' | 'forceRebuild' | 'cleanUp'>;
   /** A test has it shorter. */
@@ -34,6 +37,7 @@ export interface ReconcileAssemblyParts {
 /** One round of the reconciler. */
 export function assembleReconcile(parts: ReconcileAssemblyParts): (signal: AbortSignal) => Promise<boolean> {
   const { config, runtime, metrics, database, cache, cached, settleMs = LIMITS.freshnessObjectiveMs } = parts;
+  const { readSnapshot = (_signal, load) => load(database) } = parts;
   const { clock, random, log } = runtime;
   const { cap, stride, shards } = config.timeline;
   return createReconcile({
@@ -44,7 +48,7 @@ export function assembleReconcile(parts: ReconcileAssemblyParts): (signal: Abort
       rebuildLeaseMs: config.rebuild.leaseMs,
     }),
     timelines: cached.timelines,
-    loadSnapshot: (signal, of) => loadSnapshot(database, signal, of),
+    loadSnapshot: (signal, of) => readSnapshot(signal, (from) => loadSnapshot(from, signal, of)),
     findOverdue: (signal, query) => reconciling.findOverdue(database, signal, query),
     findStrangers: (signal, query) => reconciling.findStrangers(database, signal, query),
     cleanUp: cached.cleanUp,

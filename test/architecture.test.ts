@@ -43,6 +43,7 @@ const ROOT: Rule = {
     'lifetime',
     'ordered-stop',
     'reconcile-assembly',
+    'replica-assembly',
     'metrics',
     'queue',
     'read',
@@ -51,6 +52,7 @@ const ROOT: Rule = {
     'runtime',
     'store',
     'timeline',
+    'warm-up-assembly',
     'write',
   ],
 };
@@ -84,6 +86,8 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   lifetime: ROOT,
   'ordered-stop': ROOT,
   'reconcile-assembly': ROOT,
+  'replica-assembly': ROOT,
+  'warm-up-assembly': ROOT,
   admin: ROOT,
   start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };

@@ -4,7 +4,7 @@ import path from 'node:path';
 
 export interface ConfigVariable {
   readonly name: string;
-  /** As the source has it, without separators of thousands; undefined where the variable must be set. */
+  /** As the source has it, without separators of thousands; `none` where the variable may be left out, undefined where it must be set. */
   readonly preset: string | undefined;
   readonly min: number | undefined;
   readonly max: number | undefined;
@@ -21,6 +21,7 @@ export function configVariables(): readonly ConfigVariable[] {
   return [...body.matchAll(/^ {2}([A-Z_]+): (.+),$/gm)].map(([, name = '', rule = '']) => {
     const bounded = /^(?:count|milliseconds)\((.+)\)$/.exec(rule)?.[1]?.split(',').map(evaluate);
     if (bounded) return { name, preset: String(bounded[2]), min: bounded[0], max: bounded[1] };
+    if (rule.endsWith('.optional()')) return { name, preset: 'none', min: undefined, max: undefined };
     const preset = /\.default\('?([^')]+)'?\)/.exec(rule)?.[1]?.replaceAll('_', '');
     return { name, preset, min: undefined, max: undefined, ...(rule.startsWith('port') && PORT) };
   });

@@ -43,6 +43,21 @@ describe('a process that serves', () => {
     expect(exits).toEqual([0]);
   });
 
+  it('stops in order where it finds that it must not go on, and ends with the reason', async () => {
+    const found = Promise.withResolvers<Error>();
+    let stops = 0;
+    const stop = async (): Promise<void> => {
+      stops += 1;
+    };
+    const { exits, ended } = live(async () => ({ stop, unfit: found.promise }));
+    const reason = new Error('not with this cache');
+    found.resolve(reason);
+    await expect(ended).rejects.toBe(reason);
+    expect(stops).toBe(1);
+    vi.advanceTimersByTime(1_000);
+    expect(exits).toEqual([1]);
+  });
+
   it('takes the signals of a terminal and of npm, which come together, for one', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     const { signals, exits, ended } = live(async () => ({ stop: () => promise }));

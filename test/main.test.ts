@@ -66,6 +66,39 @@ it('a cache that keeps its past is not started on: the process ends, and says wh
   }
 });
 
+it('a cache that keeps its past is not gone on with where it was away at the start: the process ends as soon as it can tell, and says what to set', async () => {
+  const own = await startOwnRedis('--save', '60 1');
+  const proxy = await startFaultProxy({ port: Number(new URL(own.server.url).port) });
+  try {
+    await proxy.refuse();
+    const started = await startRole('all', database, { REDIS_CACHE_URL: proxy.through(own.server.url) });
+    expect(started.lines.join()).toContain('its settings are checked once it does');
+    await proxy.restore();
+    expect(await within(started.ended, 20_000)).toBe(1);
+    expect(started.lines.join()).toMatch(/it would show what was hidden since\. Set save ""/);
+  } finally {
+    await own.stop();
+    await proxy.stop();
+  }
+});
+
+it('a cache that was away at the start gets its warnings when it is back, once', async () => {
+  const own = await startOwnRedis('--zset-max-listpack-entries', '128');
+  const proxy = await startFaultProxy({ port: Number(new URL(own.server.url).port) });
+  await proxy.refuse();
+  const service = await startTestService({ database, env: { REDIS_CACHE_URL: proxy.through(own.server.url) } });
+  try {
+    const warnings = (): number => service.logLines.filter((line) => line.includes('timelines need')).length;
+    expect(warnings()).toBe(0);
+    await proxy.restore();
+    await eventually(async () => expect(warnings()).toBe(1), { timeoutMs: 15_000 });
+  } finally {
+    await service.stop();
+    await own.stop();
+    await proxy.stop();
+  }
+});
+
 it('a stop while neither Postgres nor Redis answers any more, amid calls and fan-out, closes everything all the same', async () => {
   const { cacheUrl, queueUrl } = inject('servers');
   const urls = [database.url, cacheUrl, queueUrl] as const;

@@ -221,6 +221,9 @@ function connect({ grpcPort, key }: Serving, viewers: number): Callers {
   };
 }
 
+/** Readers come back beside the rebuilds of those who read lately, as they do in a service. */
+const AS_SERVED = { WARM_UP_PER_SECOND: '20' };
+
 interface ServiceProcess {
   readonly serving: Serving;
   stop(): Promise<void>;
@@ -228,7 +231,7 @@ interface ServiceProcess {
 
 async function startProcess(servers: Servers): Promise<ServiceProcess> {
   const child: ChildProcess = fork(path.join(import.meta.dirname, 'service-process.ts'), {
-    env: { ...process.env, ...benchEnvironment(servers, { LOG_LEVEL: 'fatal' }) },
+    env: { ...process.env, ...benchEnvironment(servers, { LOG_LEVEL: 'fatal', ...AS_SERVED }) },
     stdio: ['ignore', 2, 2, 'ipc'],
   });
   const exited = once(child, 'exit');

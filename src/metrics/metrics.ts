@@ -9,8 +9,10 @@ import { type DatabaseMetrics, databaseMetrics } from './database-metrics.ts';
 import { type DegradationMetrics, degradationMetrics } from './degradation-metrics.ts';
 import { type FanoutMetrics, fanoutMetrics } from './fanout-metrics.ts';
 import { type ReconcileMetrics, reconcileMetrics } from './reconcile-metrics.ts';
+import { type ReplicaMetrics, replicaMetrics } from './replica-metrics.ts';
 import { type RpcMetrics, rpcMetrics } from './rpc-metrics.ts';
 import { type TimelineMetrics, timelineMetrics } from './timeline-metrics.ts';
+import { type WarmUpMetrics, warmingMetrics } from './warm-up-metrics.ts';
 
 export type { PoolLoad } from './database-metrics.ts';
 export type { Surface, TokenRejection } from './timeline-metrics.ts';
@@ -23,6 +25,8 @@ export interface Metrics
     FanoutMetrics,
     ClassMetrics,
     ReconcileMetrics,
+    ReplicaMetrics,
+    WarmUpMetrics,
     DegradationMetrics {
   /** What Prometheus scrapes. */
   exposition(): Promise<{ readonly contentType: string; readonly body: string }>;
@@ -45,6 +49,8 @@ export function createMetrics(): Metrics {
     ...fanoutMetrics(registry),
     ...classMetrics(registry),
     ...reconcileMetrics(registry),
+    ...replicaMetrics(registry),
+    ...warmingMetrics(registry),
     ...degradationMetrics(registry),
     exposition: async () => ({ contentType: registry.contentType, body: await registry.metrics() }),
   };

@@ -24,8 +24,8 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
-export async function createTestDatabase(): Promise<TestDatabase> {
-  const { postgresUrl } = inject('servers');
+/** On the server of the run, or on another. */
+export async function createTestDatabase(postgresUrl = inject('servers').postgresUrl): Promise<TestDatabase> {
   const name = `test_${randomUUID().replaceAll('-', '')}`;
   await asOwner(postgresUrl, async (owner) => {
     const template = await ensureTemplate(owner, postgresUrl);

@@ -22,6 +22,8 @@ export interface RoleProcess {
   /** SIGSTOP: its event loop stands still, its connections stay open. */
   freeze(): void;
   thaw(): void;
+  /** Its exit code, once it has ended, whoever ended it. */
+  readonly ended: Promise<number | null>;
   /** SIGTERM; answers its exit code. */
   stop(): Promise<number | null>;
 }
@@ -40,7 +42,7 @@ afterAll(async () => {
 });
 
 /** A process that may never serve. */
-export interface Launched extends Pick<RoleProcess, 'lines' | 'kill' | 'freeze' | 'thaw' | 'stop'> {
+export interface Launched extends Omit<RoleProcess, 'grpcPort' | 'httpPort'> {
   /** Rejects with what it wrote where it ended before. */
   readonly serving: Promise<Pick<RoleProcess, 'grpcPort' | 'httpPort'>>;
 }
@@ -90,6 +92,7 @@ export function launchRole(
     serving: serving.promise,
     lines,
     kill,
+    ended,
     freeze: () => void child.kill('SIGSTOP'),
     thaw: () => void child.kill('SIGCONT'),
     stop() {

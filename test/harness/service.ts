@@ -75,6 +75,7 @@ const ENVIRONMENT = {
   RELAY_EVERY_MS: '20',
   // Tests take things out of timelines to see what follows; nobody is to mend them behind their back.
   RECONCILE_PER_MINUTE: '0',
+  WARM_UP_PER_SECOND: '0',
 };
 
 /** What a process of the service is told in a test: the test's own database, and the servers of the run. */

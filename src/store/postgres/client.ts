@@ -19,8 +19,12 @@ export interface Transaction {
   query<Row>(statement: Statement, values: readonly unknown[]): Promise<readonly Row[]>;
 }
 
-export interface Database {
+/** Statements one by one, each on whatever connection. */
+export interface Queries {
   query<Row>(signal: AbortSignal, statement: Statement, values: readonly unknown[]): Promise<readonly Row[]>;
+}
+
+export interface Database extends Queries {
   /** Runs `work` on one connection; inside it only the given transaction may be used. Rolls back when it throws. */
   transaction<Result>(signal: AbortSignal, work: (transaction: Transaction) => Promise<Result>): Promise<Result>;
   load(): PoolLoad;

@@ -4,7 +4,7 @@
  * Deleted posts are left out because nobody is ever shown one; every other decision belongs to visibility.
  */
 import { type PostId, postIdFrom, type TenantId, type UserId } from '../../timeline/ids.ts';
-import type { Database, Statement } from './client.ts';
+import type { Database, Queries, Statement } from './client.ts';
 import { cutToCap, type Snapshot } from './home-snapshot.ts';
 import { type Direction, DOWNWARDS, ELIGIBLE, newestOf, STANDING, UPWARDS } from './newest-posts.ts';
 import { type LoadedPosts, type LoadedRow, loadedFrom, withTargets } from './post-rows.ts';
@@ -64,7 +64,7 @@ async function load(
 
 /** The newest posts of a pulled author, for the list. */
 export async function loadListSnapshot(
-  database: Database,
+  database: Queries,
   signal: AbortSignal,
   { cap, ...query }: { readonly tenant: TenantId; readonly author: UserId; readonly cap: number },
 ): Promise<Snapshot> {
@@ -84,7 +84,7 @@ export interface NewestQuery {
 }
 
 /** An author's newest posts above a position that belong on followers' timelines, newest first. */
-export function loadNewestOf(database: Database, signal: AbortSignal, query: NewestQuery): Promise<readonly PostId[]> {
+export function loadNewestOf(database: Queries, signal: AbortSignal, query: NewestQuery): Promise<readonly PostId[]> {
   return newestOfOne(database, NEWEST_OF, signal, query);
 }
 
@@ -105,7 +105,7 @@ export function loadNewestPushedOf(
 }
 
 async function newestOfOne(
-  database: Database,
+  database: Queries,
   statement: Statement,
   signal: AbortSignal,
   { tenant, author, above, limit }: NewestQuery,

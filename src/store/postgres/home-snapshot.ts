@@ -19,7 +19,7 @@
  * The arguments come through a CTE, of which the planner knows no value: so the plan that it makes once is worth as much to it as one made anew, which takes 4 ms for 16 partitions, and it keeps it.
  */
 import { POST_ID_MAX, type PostId, postIdFrom, type TenantId, type UserId } from '../../timeline/ids.ts';
-import type { Database, Statement } from './client.ts';
+import type { Queries, Statement } from './client.ts';
 import { ELIGIBLE } from './newest-posts.ts';
 
 /** What a timeline, or the list of a pulled author, holds when it is rebuilt. */
@@ -169,7 +169,7 @@ interface FoundByTime extends Found {
  * Mutes and blocks play no part. Two statements at most, under one signal.
  */
 export async function loadSnapshot(
-  database: Database,
+  database: Queries,
   signal: AbortSignal,
   { tenant, viewer, cap }: { readonly tenant: TenantId; readonly viewer: UserId; readonly cap: number },
 ): Promise<Snapshot> {

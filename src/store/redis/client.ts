@@ -103,6 +103,7 @@ const SCRIPTS = {
   leaseGetFields: factScripts.LEASE_GET_FIELDS,
   leaseFillFields: factScripts.LEASE_FILL_FIELDS,
   store: factScripts.STORE,
+  mark: factScripts.MARK,
 } as const;
 export type ScriptName = keyof typeof SCRIPTS;
 

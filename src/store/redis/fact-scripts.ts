@@ -80,6 +80,16 @@ end
 return out
 `;
 
+/** KEYS: marks of parts of the cache. ARGV: the mark of those that have none. Answers the mark of each: of several who set one at once the first has, and all are told the same. */
+export const MARK = `${SCRIPT_HEAD}
+local out = {}
+for i, key in ipairs(KEYS) do
+  redis.call('SET', key, ARGV[1], 'NX')
+  out[i] = redis.call('GET', key)
+end
+return out
+`;
+
 /** KEYS: values that never change, or that a late copy does no harm to. ARGV: life in ms, then one value for each key. One call for many: a command each would be as many batches as the window of calls takes. */
 export const STORE = `${SCRIPT_HEAD}
 local out = {}

@@ -13,6 +13,11 @@ const SLOTS = 16_384;
 /** Keys of one call at most: a script of 1,000 keys holds Redis for some 17 ms, of 128 for about one. */
 export const KEYS_PER_CALL_MAX = 128;
 
+/**
+ * Marks of one cache at most, in shards that lie evenly over the slots: on a cluster every master that holds some 60th of them has one. On one server they are one call, on a cluster one each.
+ */
+const MARKS_MAX = 64;
+
 /** Older parts of a timeline at most: one more than eight whole ones, which hold the cap, and the one that a cut makes. */
 export const RING_PLACES = 10;
 
@@ -35,6 +40,8 @@ export interface Keys {
   postBody(tenant: TenantId, postId: PostId, bodyVersion: number): string;
   /** Profile of an author under one version: immutable. */
   authorProfile(tenant: TenantId, author: UserId, profileVersion: number): string;
+  /** A mark for each part of the cache. */
+  readonly marks: readonly string[];
   /** Counters of a post. */
   postCounts(tenant: TenantId, postId: PostId): string;
 }
@@ -46,7 +53,9 @@ export function createKeys(shards: number): Keys {
   const tags = tagsFor(shards);
   const tagOf = (tenant: TenantId, id: string): string => tags[crc32(`${tenant}:${id}`) % shards] as string;
   const timeline = (tenant: TenantId, viewer: UserId): string => `tl:${tagOf(tenant, viewer)}:${tenant}:${viewer}`;
+  const marks = Math.min(MARKS_MAX, shards);
   return {
+    marks: Array.from({ length: marks }, (_, index) => `mark:${tags[Math.floor((index * shards) / marks)]}`),
     timeline,
     timelineRing(tenant, viewer) {
       const name = timeline(tenant, viewer);

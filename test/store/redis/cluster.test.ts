@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { encodeBody } from '../../../src/store/encode-bodies.ts';
 import { createAuthorProfiles, createPostBodies } from '../../../src/store/redis/bodies.ts';
+import { readMarks } from '../../../src/store/redis/cache-marks.ts';
 import { checkCache } from '../../../src/store/redis/checks.ts';
 import { createPostFacts } from '../../../src/store/redis/facts.ts';
 import { slotOf } from '../../../src/store/redis/keys.ts';
@@ -45,6 +46,19 @@ describe('on a cluster', () => {
     } finally {
       await second?.client.config('SET', 'cluster-require-full-coverage', 'no');
     }
+  });
+
+  it('a master that comes back empty shows by its marks, and the others by theirs that they did not', async () => {
+    const { cache, keys } = under;
+    const before = await readMarks(cache, keys, soon(), 'first');
+    expect(before.size).toBe(keys.marks.length);
+    expect([...(await readMarks(cache, keys, soon(), 'second'))]).toEqual([...before]);
+    const [lost] = cluster.nodes;
+    await lost?.client.flushall();
+    const after = await readMarks(cache, keys, soon(), 'third');
+    const changed = keys.marks.filter((name) => after.get(name) !== before.get(name));
+    expect(changed).toEqual(keys.marks.filter((name) => cluster.ownerOf(slotOf(name)) === lost));
+    expect(changed.length).toBeGreaterThan(15);
   });
 
   it('a script over two slots would be refused: that none was is no accident', async () => {
