@@ -22,11 +22,11 @@ async function open(env: Readonly<Record<string, string>> = {}): Promise<void> {
     TRIBUTARY_ROLE: 'api',
     READ_DEADLINE_DEFAULT_MS: String(DEADLINE_MS),
     WRITE_DEADLINE_DEFAULT_MS: String(DEADLINE_MS),
-    DATABASE_ACQUIRE_TIMEOUT_MS: '300',
+    DATABASE_ACQUIRE_TIMEOUT_MS: '900',
     ...env,
   });
   await storeFollowers(stage.database, stage.tenant.id, { followee: 'ada', followers: VIEWERS });
-  for (let at = 0; at < 5; at += 1) await publish();
+  for (let at = 0; at < 5; at += 1) await eventually(publish);
   await eventually(async () => {
     for (const viewer of VIEWERS.slice(0, 10)) expect(completenessOf(await stage.home(viewer))).toBe('COMPLETE');
   });
@@ -41,10 +41,10 @@ interface Load {
 }
 
 /** Calls at a fixed rate, whether or not earlier ones are answered, one in ten a publish, until told to end; rejects where one is not answered long after its deadline. */
-async function offer(until: () => boolean, together = 3): Promise<Load> {
+async function offer(until: (sofar: Load) => boolean, together = 3): Promise<Load> {
   const ends = new Set<string>();
   const calls: Promise<unknown>[] = [];
-  while (!until()) {
+  while (!until({ ends, calls: calls.length })) {
     for (let at = 0; at < together; at += 1) {
       const call = calls.length % 10 === 0 ? publish().then(() => 'published') : read(VIEWERS[calls.length % 10] ?? '');
       calls.push(
@@ -93,17 +93,16 @@ it.each([
 
     const before = held();
     const { connectionsTaken, bytesUp } = proxy;
-    const known = offer(() => over);
+    // Until it has shown what is to be shown, however slow the machine.
+    const degraded = dependency === 'redis' ? 'PARTIAL' : 'REDUCED';
+    const known = offer(({ ends, calls }) => over && calls > 50 && ends.has(degraded));
     await pause(1_500);
     expect(held() - before).toBeLessThan(50 * 1_024 * 1_024);
     // Signs of life alone, a few a second, over a connection or two each.
     expect(proxy.connectionsTaken - connectionsTaken).toBeLessThan(40);
     expect(proxy.bytesUp - bytesUp).toBeLessThan(50_000);
     over = true;
-    const { ends, calls } = await known;
-    expect(calls).toBeGreaterThan(50);
-    expectRefusals(ends);
-    expect(ends).toContain(dependency === 'redis' ? 'PARTIAL' : 'REDUCED');
+    expectRefusals((await within(known, 30_000)).ends);
 
     await proxy.restore();
     // Nobody fans out here: whoever has no timeline yet gets one that is whole.

@@ -277,7 +277,11 @@ export function createCache(options: CacheOptions): Cache {
       await inWindow([...byKey], async ([key, some]) => {
         for (let from = 0; from < some.length; from += KEYS_PER_CALL_MAX) {
           const names = some.slice(from, from + KEYS_PER_CALL_MAX).map(({ field }) => field);
-          await bounded(signal, () => client.hdel(key, ...names), key);
+          await bounded(signal, () => client.hdel(key, ...names), key).catch((error: unknown) => {
+            if (!(error instanceof TributaryError && isForeignType(error))) throw error;
+            // It holds no field, and goes: else what must be confirmed never could be.
+            return bounded(signal, () => client.del(key), key);
+          });
         }
       });
     },

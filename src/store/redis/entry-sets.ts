@@ -134,8 +134,10 @@ export function pageIn(reply: unknown): TimelinePage | 'corrupt' | 'more' {
   if (state === undefined) return { state: 'absent' };
   if (state === 'more') return 'more';
   const postIds = ids.map(parsePostId);
+  const above = Number(floor);
   if ((state !== 'r' && !state.startsWith('b')) || !postIds.every((id) => id !== undefined)) return 'corrupt';
-  return { state: state === 'r' ? 'ready' : 'building', floor: Number(floor), ids: postIds };
+  if (!Number.isSafeInteger(above) || above < 0) return 'corrupt';
+  return { state: state === 'r' ? 'ready' : 'building', floor: above, ids: postIds };
 }
 
 export function pushAnswerIn(

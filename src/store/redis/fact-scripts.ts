@@ -14,14 +14,15 @@ const LINE = `
 local function line(value) return string.find(value, '\\n', 1, true) and 'v' or value end
 `;
 
-/** Leaves the token on a miss, which is the right to store; none with an empty token. What is neither a value nor a token is not ours: a miss. */
+/** Leaves the token on a miss, which is the right to store; none with an empty token. What is neither a value nor a token is not ours, nor is a token that would live for ever: a miss. */
 export const LEASE = `
 local function lease(key, token, life)
   local value = redis.call('GET', key)
   local kind = value and string.sub(value, 1, 1)
   if kind == 'v' then return value end
-  if kind == 't' and value ~= 't' .. token then return '~' end
-  if kind ~= 't' and token ~= '' then redis.call('SET', key, 't' .. token, 'PX', life) end
+  local isToken = kind == 't' and redis.call('PTTL', key) >= 0
+  if isToken and value ~= 't' .. token then return '~' end
+  if not isToken and token ~= '' then redis.call('SET', key, 't' .. token, 'PX', life) end
   return ''
 end
 ${LINE}`;

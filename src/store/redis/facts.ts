@@ -8,7 +8,7 @@ import type { TributaryError } from '../../errors.ts';
 import type { PostId, TenantId, UserId } from '../../timeline/ids.ts';
 import type { PostMeta, Relation } from '../../timeline/post.ts';
 import type { PulledAuthors } from '../../timeline/pulled.ts';
-import type { Cache, KeyResult } from './client.ts';
+import { type Cache, isForeignType, type KeyResult } from './client.ts';
 import {
   type AuthorFact,
   decodeAuthor,
@@ -130,6 +130,7 @@ export function createRelationFacts(cache: Cache, keys: Keys, options: FactOptio
         const lines = (result.value as string).split('\n');
         return some.map((_, index) => meaningOf(lines[index] as string, decodeRelation));
       });
+      await removeForeign(cache, signal, lookups.some(isForeign) ? [keyOf(scope)] : []);
       return withoutUnreadable(lookups, authors, (some) => forget(signal, scope, some));
     },
 
@@ -171,6 +172,8 @@ function stringFacts<Id, Value>(
           ? errored(result.error)
           : meaningOf(result.value as string, (text) => decode(text, ids[index] as Id)),
       );
+      const foreign = keys.filter((_, index) => isForeign(lookups[index] as Meaning<Value>));
+      await removeForeign(cache, signal, foreign);
       return withoutUnreadable(lookups, ids, (some) => forget(signal, tenant, some));
     },
 
@@ -208,6 +211,14 @@ async function withoutUnreadable<Id, Value>(
   // Where this fails the next reader tries again, and the end of the fact's life comes at last.
   if (unreadable.length > 0) await forget(unreadable).catch(() => undefined);
   return meanings.map((meaning) => (meaning.kind === 'unreadable' ? { kind: 'loading' } : meaning));
+}
+
+const isForeign = (meaning: Meaning<unknown>): boolean => meaning.kind === 'error' && isForeignType(meaning.error);
+
+/** What is of another type was written by nobody here, and no script can read past it: it goes, and the next reader misses. */
+async function removeForeign(cache: Cache, signal: AbortSignal, keys: readonly string[]): Promise<void> {
+  // Where this fails the next reader tries again.
+  if (keys.length > 0) await cache.remove(signal, keys).catch(() => undefined);
 }
 
 /** Runs over fields of one hash in calls of bounded size. The fault of one call is answered for its own items only. */
