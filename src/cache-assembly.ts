@@ -312,7 +312,7 @@ export function assembleCache(parts: {
             return undefined;
           }
         },
-        newToken,
+        newToken: () => (hasDatabase() ? newToken() : undefined),
         // One that cannot end would only keep others from rebuilding once Postgres is back.
         rebuild: async (call, viewer) =>
           hasDatabase() ? forReader(await rebuild(call, { viewer }, 'absent')) : 'refused',

@@ -6,7 +6,7 @@ import { BulkheadRejectedError, bulkhead } from 'cockatiel';
 import type { Config } from './config.ts';
 import { createAdmission } from './degradation/admission.ts';
 import { type Breaker, createBreaker } from './degradation/breaker.ts';
-import { isSpared, levelOf } from './degradation/ladder.ts';
+import { isSpared, levelOf, RETRY_AFTER_MS } from './degradation/ladder.ts';
 import { createNodeBreakers } from './degradation/node-breakers.ts';
 import { createPressureWatch, hardest } from './degradation/pressure.ts';
 import { type Reason, TributaryError } from './errors.ts';
@@ -39,7 +39,6 @@ export interface DegradationAssembly {
 const COMMANDS_PER_CALL = 8;
 /** Reads that wait for one of the places of those served without the cache, for each place: some tenths of a second of them. */
 const WAITING_PER_PLACE = 16;
-const RETRY_AFTER_MS = 500;
 /** When to read again what could not be read at all: an outage lasts some time, and everybody comes back after it. */
 const OUTAGE_RETRY_AFTER_MS = 2_000;
 

@@ -24,8 +24,8 @@ export interface FanoutAssembly {
   startRelay(): void;
   /** Takes hints from the queues, until stopped. */
   startWorkers(): void;
-  /** Lets what runs end within the drain time, then closes the queues. */
-  stop(): Promise<void>;
+  /** Lets what runs end within `drainMs`, then closes the queues. */
+  stop(drainMs: number): Promise<void>;
 }
 
 const ROUND_MAX_MS = 30_000;
@@ -161,9 +161,8 @@ export function assembleFanout(parts: {
       for (const lane of LANES) lanes[lane].startWorker(parts.openLane(lane));
       watchQueues();
     },
-    async stop() {
-      await Promise.all(rounds.map((one) => one.stop()));
-      await Promise.all(LANES.map((lane) => lanes[lane].stopWorker()));
+    async stop(drainMs) {
+      await Promise.all([...rounds.map((one) => one.stop()), ...LANES.map((lane) => lanes[lane].stopWorker(drainMs))]);
       await Promise.all(LANES.map((lane) => lanes[lane].queue.close()));
     },
   };

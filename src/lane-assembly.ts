@@ -34,8 +34,8 @@ export interface LaneAssembly {
   startWorker(stores: LaneStores): void;
   /** Looks at the queue, for the measures and for the worker, which is replaced where it hears nothing. */
   watch(signal: AbortSignal): Promise<void>;
-  /** Lets what runs end within the drain time. */
-  stopWorker(): Promise<void>;
+  /** Lets what runs end within `drainMs`. */
+  stopWorker(drainMs: number): Promise<void>;
 }
 
 export interface LaneParts {
@@ -88,7 +88,6 @@ export function assembleLane(parts: LaneParts): LaneAssembly {
       concurrency: config.fanout.concurrency[lane],
       // Over before the row's lease is, so that it never holds up who may take the row.
       lockMs: config.fanout.leaseMs / 2,
-      drainMs: config.drainTimeoutMs,
       async process(signal, hint, turn) {
         const outcome = await deliver(signal, hint);
         if (outcome === 'gave_way') turn.takeAnother();
@@ -133,8 +132,8 @@ export function assembleLane(parts: LaneParts): LaneAssembly {
       worker.noticeWaiting(waiting);
       metrics.workerDeaf(lane, (worker.progress().deafForMs ?? 0) / 1_000);
     },
-    async stopWorker() {
-      await worker?.close();
+    async stopWorker(drainMs) {
+      await worker?.close(drainMs);
       await stores?.close();
     },
   };

@@ -16,22 +16,24 @@ import { createReadiness } from './degradation/readiness.ts';
 import { assembleDegradation } from './degradation-assembly.ts';
 import { assembleFanout } from './fanout-assembly.ts';
 import type { LaneStores } from './lane-assembly.ts';
+import { runUntilTold } from './lifetime.ts';
 import { createMetrics, type Metrics } from './metrics/metrics.ts';
+import { type StopStage, stopInOrder } from './ordered-stop.ts';
 import { assembleReconcile, RECONCILE_EVERY_MS } from './reconcile-assembly.ts';
+import { createCacheCheck } from './repair/cache-check.ts';
 import { createCleanUp } from './repair/clean-up.ts';
 import { createFoldCounters } from './repair/fold-counters.ts';
 import { type Rounds, startRounds } from './repair/rounds.ts';
 import type { ApiKey } from './rpc/api-keys.ts';
 import type { Flows } from './rpc/flows.ts';
 import { createFrontDoor } from './rpc/front-door.ts';
-import { type Runtime, systemRuntime } from './runtime.ts';
+import { type Runtime, systemRuntime, untilAborted } from './runtime.ts';
 import { createDatabase, type Database, type DatabaseGuard } from './store/postgres/client.ts';
 import { foldCounterDeltas } from './store/postgres/counters.ts';
 import { migrate } from './store/postgres/migrate.ts';
 import { findApiKey } from './store/postgres/tenants.ts';
 import { expirePublishRequests, probe } from './store/postgres/upkeep.ts';
-import { CacheRefused, checkCache } from './store/redis/checks.ts';
-import type { Cache } from './store/redis/client.ts';
+import { checkCache } from './store/redis/checks.ts';
 import type { Lane } from './timeline/lanes.ts';
 import { type Administer, hashApiKey } from './write/administer.ts';
 import type { ImportPosts } from './write/import.ts';
@@ -43,6 +45,8 @@ export interface Service {
   readonly administer: Administer;
   readonly importPosts: ImportPosts;
   readonly metrics: Metrics;
+  /** Resolves with why it must not go on, where something was found out later that should have kept it from starting. */
+  readonly unfit: Promise<Error>;
   /** Turns calls away, lets those under way end, then closes everything it opened. May be called more than once. */
   stop(): Promise<void>;
 }
@@ -50,16 +54,18 @@ export interface Service {
 /** Statements of the background may take longer than any call. */
 const WORKER_STATEMENT_TIMEOUT_MS = 30_000;
 const PROBE_CONNECTIONS = 1;
-const CACHE_CHECK_TIMEOUT_MS = 3_000;
+const CACHE_CHECK_EVERY_MS = 2_000;
 /** A look-up takes less than a millisecond, and its answer is remembered. */
 const KEY_CONNECTIONS = 2;
 const FOLD_EVERY_MS = 1_000;
 const CLEAN_UP_EVERY_MS = 60_000;
 const CLEAN_ENDED_EVERY_MS = 2_000;
+/** Beyond the drain time, for each stage of a stop: what workers take at most where nothing answers them, and a moment. */
+const STAGE_MAX_MS = 15_000;
 
 /** Starts the roles that the configuration names, over a migrated database. Throws where a port cannot be had. */
 export async function startService(config: Config, runtime: Runtime): Promise<Service> {
-  const { log, random } = runtime;
+  const { clock, log, random } = runtime;
   const metrics = createMetrics();
   const openDatabase = (
     pool: string,
@@ -143,7 +149,13 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   });
   const { administer, importPosts } = assembly;
   const flows = degradation.bounded(assembly.flows);
-  const readiness = createReadiness({ probe: (signal) => probe(probes, signal), log });
+  const readiness = createReadiness({
+    probeDatabase: (signal) => probe(probes, signal),
+    probeCache: (signal) => cache.ping(signal),
+    keyOutageMs: config.apiKeyOutageMs,
+    clock: runtime.clock,
+    log,
+  });
 
   const lastKnownKey = createLastKnown<ApiKey>({
     hasDatabase: degradation.hasDatabase,
@@ -162,37 +174,60 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       return lastKnownKey(hash.toString('base64'), () => findApiKey(keys, signal, hash));
     },
   });
+  const cacheCheck = createCacheCheck({ check: (signal) => checkCache(cache, config.timeline, signal), log });
+  const unfit = Promise.withResolvers<Error>();
   const background: Rounds[] = [];
   let stopping: Promise<void> | undefined;
   const stop = (): Promise<void> => {
-    stopping ??= (async () => {
-      await frontDoor.stop();
-      readiness.stop();
-      degradation.stop();
-      assembly.stop();
-      await Promise.all([fanout.stop(), classes.stop(), ...background.map((rounds) => rounds.stop())]);
-      await Promise.all([cached.stop(), cachedForWorkers.stop()]);
-      await Promise.all([
-        ...[requests, keys, probes, upkeep, relayDatabase].map((database) => database.close()),
-        ...[cache, workerCache].map((one) => one.close()),
-      ]);
-      log.info('stopped');
-    })();
+    stopping ??= stopInOrder(stopStages(), log).then(() => log.info('stopped'));
     return stopping;
   };
+  /** Calls first, then what works behind them, and what both stand on last. */
+  function* stopStages(): Generator<StopStage> {
+    const { drainTimeoutMs } = config;
+    const drainedAtMs = clock.monotonicMs() + drainTimeoutMs;
+    yield { name: 'calls', maxMs: drainTimeoutMs + STAGE_MAX_MS, parts: [frontDoor.stop] };
+    // Jobs have what calls left of the time: each goes on elsewhere from its last checkpoint.
+    const drainMs = Math.max(0, drainedAtMs - clock.monotonicMs());
+    yield {
+      name: 'background',
+      maxMs: drainMs + STAGE_MAX_MS,
+      parts: [
+        readiness.stop,
+        degradation.stop,
+        assembly.stop,
+        () => fanout.stop(drainMs),
+        classes.stop,
+        ...background.map((rounds) => rounds.stop),
+      ],
+    };
+    yield { name: 'caches', maxMs: STAGE_MAX_MS, parts: [cached.stop, cachedForWorkers.stop] };
+    yield {
+      name: 'connections',
+      maxMs: STAGE_MAX_MS,
+      parts: [requests, keys, probes, upkeep, relayDatabase, cache, workerCache].map((one) => one.close),
+    };
+  }
 
   try {
     degradation.start();
     await readiness.start();
-    await warnAboutCache(cache, config, runtime);
+    await cacheCheck.atStart();
     const ports = await frontDoor.start();
+    const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
+    const checkAgain = async (signal: AbortSignal): Promise<boolean> => {
+      await cacheCheck.again(signal, unfit.resolve);
+      return false;
+    };
+    background.push(
+      startRounds({ ...rounds, name: 'cache-check', everyMs: CACHE_CHECK_EVERY_MS, runOnce: checkAgain }),
+    );
     if (config.role === 'relay' || config.role === 'all') {
       fanout.startRelay();
       classes.startRelay();
     }
     if (config.role === 'worker' || config.role === 'all') {
       fanout.startWorkers();
-      const rounds = { random, log, roundMaxMs: WORKER_STATEMENT_TIMEOUT_MS };
       const foldCounters = createFoldCounters({
         foldCounterDeltas: (signal, most) => foldCounterDeltas(upkeep, signal, most),
       });
@@ -218,7 +253,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
       background.push(startRounds({ ...rounds, name: 'clean-up', everyMs: CLEAN_UP_EVERY_MS, runOnce: cleanUp }));
     }
     log.info({ config: redacted(config), ...ports }, 'serving');
-    return { ...ports, flows, administer, importPosts, metrics, stop };
+    return { ...ports, flows, administer, importPosts, metrics, unfit: unfit.promise, stop };
   } catch (error) {
     await stop();
     throw error;
@@ -249,27 +284,23 @@ function openLane(
   };
 }
 
-/** A cache that keeps its past is refused: it would lie. One that does not answer is no reason not to start: pages come from Postgres then. */
-async function warnAboutCache(cache: Cache, config: Config, { log }: Runtime): Promise<void> {
-  try {
-    const warnings = await checkCache(cache, config.timeline, AbortSignal.timeout(CACHE_CHECK_TIMEOUT_MS));
-    for (const warning of warnings) log.warn(warning);
-  } catch (error) {
-    if (error instanceof CacheRefused) throw error;
-    log.warn({ err: error }, 'the cache does not answer; its settings were not checked');
-  }
-}
-
 async function serve(): Promise<void> {
   const config = configFrom(process.env);
   const runtime = systemRuntime(config.logLevel);
-  await migrate(config.databaseUrl, (line) => runtime.log.debug(line));
-  const service = await startService(config, runtime);
-  await new Promise<void>((resolve) => {
-    process.once('SIGTERM', resolve);
-    process.once('SIGINT', resolve);
+  const { clock, log } = runtime;
+  await runUntilTold({
+    process,
+    clock,
+    log,
+    async start(signal) {
+      // Another's migration may hold it up for long.
+      await untilAborted(
+        migrate(config.databaseUrl, (line) => log.debug(line)),
+        signal,
+      );
+      return startService(config, runtime);
+    },
   });
-  await service.stop();
 }
 
 async function main(args: readonly string[]): Promise<void> {

@@ -106,6 +106,30 @@ export function pause(signal: AbortSignal, ms: number): Promise<void> {
   return untilAborted(new Promise<void>((resolve) => void after(ms, resolve)), signal);
 }
 
+/**
+ * Runs work that an abort must not cut off in its middle: from then on it has `ms` more. For what takes hold of something in one statement: where that is cut off, nobody knows that it is held,
+ * and it stays so for its whole lease.
+ */
+export async function withGrace<Result>(
+  signal: AbortSignal,
+  ms: number,
+  work: (signal: AbortSignal) => Promise<Result>,
+): Promise<Result> {
+  throwIfAborted(signal);
+  const ending = new AbortController();
+  let cancelEnd = (): void => undefined;
+  const endSoon = (): void => {
+    cancelEnd = after(ms, () => ending.abort(signal.reason));
+  };
+  signal.addEventListener('abort', endSoon, { once: true });
+  try {
+    return await work(ending.signal);
+  } finally {
+    signal.removeEventListener('abort', endSoon);
+    cancelEnd();
+  }
+}
+
 export function throwIfAborted(signal: AbortSignal): void {
   if (signal.aborted) throw abortError(signal);
 }

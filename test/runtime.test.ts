@@ -1,6 +1,6 @@
-/** What a log line may hold, and what randomness is. */
-import { expect, it } from 'vitest';
-import { createLog, systemRandom } from '../src/runtime.ts';
+/** What a log line may hold, what randomness is, and how long work goes on that was told to end. */
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { createLog, systemRandom, untilAborted, withGrace } from '../src/runtime.ts';
 
 it('an error of Postgres is logged without the rows and parameters that it quotes', () => {
   const lines: string[] = [];
@@ -26,4 +26,37 @@ it('random bytes are as many as were asked for, and no portion comes twice', () 
   // Nobody else writes into what was given out.
   systemRandom.bytes(16).fill(0);
   expect(portions.map((bytes) => bytes.toString('hex'))).toEqual(kept);
+});
+
+describe('work with a grace', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+
+  it('does not begin after an abort, has its time from an abort on, and leaves no timer behind', async () => {
+    await expect(withGrace(AbortSignal.abort(), 100, async () => 'begun')).rejects.toMatchObject({
+      reason: 'CALL_CANCELLED',
+    });
+    const stop = new AbortController();
+    let seen: AbortSignal | undefined;
+    const hanging = withGrace(stop.signal, 100, (signal) => {
+      seen = signal;
+      return untilAborted(new Promise(() => undefined), signal);
+    });
+    hanging.catch(() => undefined);
+    vi.advanceTimersByTime(1_000);
+    stop.abort();
+    vi.advanceTimersByTime(99);
+    expect(seen?.aborted).toBe(false);
+    vi.advanceTimersByTime(1);
+    expect(seen?.aborted).toBe(true);
+    await expect(hanging).rejects.toMatchObject({ reason: 'CALL_CANCELLED' });
+
+    const quick = new AbortController();
+    expect(await withGrace(quick.signal, 100, async () => quick.abort())).toBeUndefined();
+    expect(vi.getTimerCount()).toBe(0);
+  });
 });

@@ -11,8 +11,9 @@ export default defineConfig({
     pool: 'forks',
     // Each worker shares two cores with three servers; more workers only make single tests slower.
     maxWorkers: 2,
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    // Bounds of what hangs, not of what is slow: nothing here asks how fast the machine is.
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
     // Three servers end within 20 s each, in parallel, in the worst case.
     teardownTimeout: 30_000,
   },

@@ -29,6 +29,7 @@ export const PRESETS: Readonly<Record<string, Preset>> = {
   growth: { options: { size: '1000000' }, minutes: 60 },
   cluster: { options: {}, minutes: 15 },
   recovery: { options: { size: '200' }, minutes: 15 },
+  soak: { options: { size: '20000' }, minutes: 20 },
 };
 
 const MAIN = path.join(import.meta.dirname, 'main.ts');

@@ -93,6 +93,11 @@ const BENCHES: Readonly<Record<string, Entry>> = {
       'seconds until p99 and errors are back after a flush and a restart of Postgres under load (at most 10), and posts per second that the queue bears; takes no rounds; size: reads per second',
     load: () => import('./recovery.ts'),
   },
+  soak: {
+    summary:
+      'memory that the service keeps of many short-lived clients of every kind (at most 8 MB more at the end than after the first eighth); takes no rounds; size: clients',
+    load: () => import('./soak.ts'),
+  },
   stampede: {
     summary:
       'readers of two instances at once at the moment a large author posts: loads of the post from Postgres (at most 2) and reads of Redis; size: readers',

@@ -13,6 +13,9 @@ export interface Standing {
   readonly spared: boolean;
 }
 
+/** When to ask again, in milliseconds, for what a rung lacks: some looks of a breaker later. */
+export const RETRY_AFTER_MS = 500;
+
 /** Pressure from which counters are left out, the only thing of a warm page for which Postgres is asked; before any call is refused. They come back well below it, or the two would take turns. */
 const SPARE_FROM = 0.3;
 const SPARE_UNTIL = 0.15;

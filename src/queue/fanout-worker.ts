@@ -9,7 +9,7 @@ import { after, type Clock } from '../runtime.ts';
 import type { Lane } from '../timeline/lanes.ts';
 import { BLOCK_SECONDS, openWorkerConnections } from './connections.ts';
 import { queueNames } from './fanout-queue.ts';
-import { type FanoutHint, type HintPayload, hintJobId, parseHint } from './payload.ts';
+import { type FanoutHint, type HintPayload, parseHint } from './payload.ts';
 
 export interface FanoutWorker {
   progress(): FanoutProgress;
@@ -20,7 +20,7 @@ export interface FanoutWorker {
   /** Whether it is closing: what can stop should. */
   isEnding(): boolean;
   /** Takes no more; lets what runs end within `drainMs`, then aborts it. Waits for it, a moment longer than that at most. */
-  close(): Promise<void>;
+  close(drainMs: number): Promise<void>;
 }
 
 export interface FanoutProgress {
@@ -39,8 +39,6 @@ export interface FanoutWorkerOptions {
   readonly concurrency: number;
   /** Life of BullMQ's lock on a job, renewed at half of it: a job whose worker died is not hinted anew before it is over. */
   readonly lockMs: number;
-  /** What runs may take this long to end when the worker closes. */
-  readonly drainMs: number;
   /** Does what the hint asks for. Its rejection is counted and the hint is gone: the row is still there. */
   readonly process: (signal: AbortSignal, hint: FanoutHint, turn: HintTurn) => Promise<void>;
   /** Adds a hint again. Called once its job is gone from the queue, which takes no second one of an ID before that. */
@@ -77,8 +75,8 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
   const names = queueNames(options.prefix, options.lane);
   const aborting = new AbortController();
   const running = new Set<Promise<void>>();
-  /** IDs of jobs that are to be hinted again when they have ended. */
-  const again = new Map<string, FanoutHint>();
+  /** What is to be hinted again when its job has ended. With the job: one whose lock was lost ends without a word. */
+  const again = new WeakMap<Job, FanoutHint>();
   let ending = false;
   let lastTakenMs: number | undefined;
   let waitingSinceMs: number | undefined;
@@ -92,8 +90,7 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
       events.hintUnreadable();
       return;
     }
-    const id = hintJobId(hint);
-    const turn: HintTurn = { takeAnother: () => again.set(id, hint) };
+    const turn: HintTurn = { takeAnother: () => again.set(job, hint) };
     await tracked(options.process(aborting.signal, hint, turn));
   }
 
@@ -110,9 +107,8 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
 
   /** The job has left the queue, and its ID is free. */
   function left(job: Job<HintPayload>): void {
-    const hint = again.get(job.id ?? '');
+    const hint = again.get(job);
     if (!hint) return;
-    again.delete(hintJobId(hint));
     tracked(options.hintAgain(hint)).catch((error) => events.hintFailed(error));
   }
 
@@ -133,9 +129,9 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
     });
     worker.on('error', (error) => events.connectionFailed(error));
     worker.on('completed', left);
-    worker.on('failed', (job, error) => {
-      again.delete(job?.id ?? '');
-      events.hintFailed(error);
+    worker.on('failed', (_job, error) => {
+      // What was told to stop has not failed.
+      if (!aborting.signal.aborted) events.hintFailed(error);
     });
     return { connections, worker };
   }
@@ -151,7 +147,7 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
 
     noticeWaiting(count) {
       const nowMs = clock.monotonicMs();
-      if (count === undefined || count === 0 || running.size >= options.concurrency || aborting.signal.aborted) {
+      if (count === undefined || count === 0 || running.size >= options.concurrency || ending) {
         waitingSinceMs = undefined;
         return false;
       }
@@ -167,12 +163,12 @@ export function startFanoutWorker(options: FanoutWorkerOptions): FanoutWorker {
       return true;
     },
 
-    async close() {
+    async close(drainMs) {
       ending = true;
       const { worker, connections } = current;
       // What a worker that was replaced meanwhile still does has the same time.
       const closing = Promise.all([closed(worker, false), ...running]);
-      if (!(await within(closing, options.drainMs))) {
+      if (!(await within(closing, drainMs))) {
         aborting.abort();
         await within(Promise.all(running), ABORT_WAIT_MS);
         // A server that does not answer must not hold up a stop.

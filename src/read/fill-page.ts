@@ -108,6 +108,7 @@ export async function fillPage(
       for (const [author, profile] of presented.authors) authors.set(author, profile);
       reduced ||= presented.reduced;
       leftOut ||= presented.leftOut;
+      for (let missing = 0; missing < presented.missing; missing += 1) events.missingEntry();
     } else shown.push(...taken.map(({ postId }) => postId));
     end = ids.length < limit && !more;
     if (lastExamined !== undefined) position = request.beyond(lastExamined);

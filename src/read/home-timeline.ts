@@ -5,6 +5,7 @@
  * below the head as far as the freshness objective, and passes over what its token says was shown, so that an entry that arrives late is
  * delivered, once. Where nothing at all can be loaded the page is empty and says so, and its tokens ask for the same again: it is never an end.
  */
+import { RETRY_AFTER_MS } from '../degradation/ladder.ts';
 import { TributaryError } from '../errors.ts';
 import type { Call, Clock } from '../runtime.ts';
 import { POST_ID_MAX, type PostId, positionBeforeMs, postIdFrom, postIdMs, type UserId } from '../timeline/ids.ts';
@@ -47,7 +48,6 @@ export interface HomeParts {
 }
 
 const NOTHING_SHOWN: ReadonlySet<PostId> = new Set();
-const RETRY_AFTER_MS = 500;
 const NOTHING_EXAMINED = { shown: [], end: false, lacking: false };
 /** Position of a newer walk that has seen nothing yet: all entries are new to it. */
 const FROM_THE_START: NewerPosition = { kind: 'home_newer', after: 0, high: 0, low: 0, shown: [] };

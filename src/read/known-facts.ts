@@ -3,6 +3,7 @@
  *
  * Its look-ups leave no token where they miss: nothing will be loaded under it, and whoever comes when Postgres is back must be able to store.
  */
+import { RETRY_AFTER_MS } from '../degradation/ladder.ts';
 import { TributaryError } from '../errors.ts';
 import type { AuthorFact, AuthorFacts, Facts, PostFacts, RelationFacts } from '../store/redis/facts.ts';
 import type { PostId, UserId } from '../timeline/ids.ts';
@@ -30,7 +31,6 @@ export interface Fallback {
 }
 
 const NO_TOKEN = '';
-const RETRY_AFTER_MS = 500;
 
 export function createKnownFacts(parts: {
   readonly posts: Pick<PostFacts, 'lookUp'>;

@@ -70,6 +70,9 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
     /** Authors whose state or relation, and posts whose meta, cannot be told now. */
     const unknown = new Set<UserId>();
     const unknownPosts = new Set<PostId>();
+    /** A request that asked again for what it is loading already would wait for its own token. */
+    const early = new Set<PostId>();
+    const failures = new Map<PostId, unknown>();
     let begun: Promise<unknown> = Promise.resolve();
     const askedOfPostgres = (): number => call.batches?.postgres.count() ?? 0;
     let asked = askedOfPostgres();
@@ -152,9 +155,13 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
       unknown,
 
       begin(postIds) {
-        const loading = loadMetas(postIds.filter((id) => !metas.has(id)));
-        // Where it fails, what is still missing is asked for again, and fails there.
-        begun = Promise.allSettled([begun, loading]);
+        const fresh = postIds.filter((id) => !metas.has(id) && !early.has(id));
+        if (fresh.length === 0) return;
+        for (const id of fresh) early.add(id);
+        const loading = loadMetas(fresh).catch((error: unknown) => {
+          for (const id of fresh) failures.set(id, error);
+        });
+        begun = Promise.all([begun, loading]);
       },
 
       async gather(candidates, spoiled) {
@@ -164,6 +171,7 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
         for (let batch = 0; batch < BATCHES_MAX; batch += 1) {
           const wanted = missing(candidates);
           if (wanted.metas.size + wanted.relations.size + wanted.states.size === 0) break;
+          throwFailures(wanted.metas);
           if (!isTold && wanted.states.size + wanted.relations.size > 0 && askedOfPostgres() > asked) {
             isTold = true;
             spoiled?.(candidates.ids.flatMap((id) => metas.get(id) ?? []));
@@ -208,6 +216,12 @@ export function createOpenPageFacts({ clock, posts, people, fallback }: PageFact
       row: (postId) => rows.get(postId),
       learn: (meta) => void metas.set(meta.postId, meta),
     };
+
+    /** What failed early fails the page that needs it, unless there is another way by now. */
+    function throwFailures(wanted: ReadonlySet<PostId>): void {
+      if (failures.size === 0 || fallback?.hasDatabase() === false) return;
+      for (const id of wanted) if (failures.has(id)) throw failures.get(id);
+    }
 
     function factOf(author: UserId): AuthorFact {
       const fact = states.get(author);

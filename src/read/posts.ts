@@ -47,7 +47,8 @@ export function createReadPosts(parts: ReadPostsParts): ReadPosts {
         if (reason === undefined) metas.push(meta);
         else events.entryFiltered({ surface, reason });
       }
-      const { views, authors, reduced } = await presenter.present(metas, hiddenReason);
+      const { views, authors, reduced, missing } = await presenter.present(metas, hiddenReason);
+      for (let counted = 0; counted < missing; counted += 1) events.missingEntry(surface);
       if (surface === 'single' && views.length === 0)
         throw new TributaryError('POST_NOT_FOUND', { message: 'there is no such post for this viewer' });
       return { views, authors, completeness: reduced ? 'reduced' : 'complete' };

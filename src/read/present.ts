@@ -18,12 +18,14 @@ import type { PostView } from './page.ts';
 import type { PageFacts } from './page-facts.ts';
 
 export interface Presented {
-  /** In the order given. Absent where a body turned out to be gone, or came with a later meta that hides the post. */
+  /** In the order given. Absent where a body turned out to be gone, or came with a later meta that hides the post; and where a plain repost would show nothing, since that is so of its target. */
   readonly views: readonly PostView[];
   readonly authors: ReadonlyMap<UserId, AuthorProfile>;
   readonly reduced: boolean;
   /** Whether posts are missing because their bodies, or those of their targets, are not known. */
   readonly leftOut: boolean;
+  /** How many are absent for good. */
+  readonly missing: number;
 }
 
 export interface Presenter {
@@ -144,11 +146,20 @@ export function createOpenPresenter({ log, posts, people, loadCounts, fallback }
           const post = bodies.posts.get(id);
           return post && by(post.meta, facts) === undefined ? post : undefined;
         };
+        let missing = 0;
         const views = metas.flatMap(({ postId }): readonly PostView[] => {
           const post = visible(postId, judge);
-          if (!post || targetsOf(post.meta).some((target) => unknown.has(target.postId))) return [];
+          if (!post) {
+            if (!bodies.posts.has(postId) && !unknown.has(postId)) missing += 1;
+            return [];
+          }
+          if (targetsOf(post.meta).some((target) => unknown.has(target.postId))) return [];
           const replyTo = post.meta.replyTo && visible(post.meta.replyTo.postId, hiddenAsTarget);
           const repostOf = post.meta.repostOf && visible(post.meta.repostOf.postId, hiddenAsTarget);
+          if (post.meta.plainRepost && !repostOf) {
+            missing += 1;
+            return [];
+          }
           const of = counts.get(postId);
           const isCounted = of !== undefined && (of.reposts !== undefined || of.replies !== undefined);
           return [
@@ -160,6 +171,7 @@ export function createOpenPresenter({ log, posts, people, loadCounts, fallback }
           authors: profilesOf(views, profiles.profiles),
           reduced: !profiles.whole || !counted,
           leftOut: unknown.size > 0,
+          missing,
         };
       },
     };

@@ -33,7 +33,8 @@ export interface ResidentHomeParts {
   readonly pulledFacts: Pick<PulledFacts, 'fill'>;
   /** Undefined where it cannot be told now. */
   readonly loadPulled: (call: ReadCall, viewer: UserId) => Promise<PulledAuthors | undefined>;
-  readonly newToken: () => string;
+  /** Undefined where nothing can be loaded under it: a token would only keep others from storing what they load later. */
+  readonly newToken: () => string | undefined;
   /** Starts a rebuild or joins one; answers once it has ended, or that another process is at it. */
   readonly rebuild: (call: ReadCall, viewer: UserId) => Promise<'done' | 'busy' | 'refused'>;
   /** Longest wait for a rebuild of another process, in milliseconds. */
@@ -80,7 +81,7 @@ export function createReadResidentHome(parts: ResidentHomeParts): ReadResidentHo
       }
     }
 
-    async function load(kind: 'miss' | 'loading', own: string): Promise<PulledAuthors | undefined> {
+    async function load(kind: 'miss' | 'loading', own: string | undefined): Promise<PulledAuthors | undefined> {
       if (kind === 'loading') {
         await pause(call.signal, LOAD_WAIT_MS);
         const again = await look();
@@ -89,7 +90,7 @@ export function createReadResidentHome(parts: ResidentHomeParts): ReadResidentHo
         return onPostgres(call, () => parts.loadPulled(call, viewer));
       }
       const loaded = await onPostgres(call, () => parts.loadPulled(call, viewer));
-      if (!loaded) return undefined;
+      if (!loaded || own === undefined) return loaded;
       const fill = () => parts.pulledFacts.fill(call.signal, call.tenant, own, [[viewer, loaded]]);
       const outcomes = await onRedis(call, fill);
       for (const outcome of outcomes) events.pulledFilled(outcome);

@@ -14,20 +14,27 @@ export interface SharedLoad<Result> {
   readonly isOpen: () => boolean;
 }
 
+/** What a load waits for, as the reason that its callers are given when its time is over. */
+export type WaitsFor = 'CACHE_UNAVAILABLE' | 'DATABASE_UNAVAILABLE';
+
 const RETRY_AFTER_MS = 200;
+
+/** A load begins with the cache, and tells when it waits for something else. */
 
 export function createSharedLoad<Result>(
   limitMs: number,
-  load: (signal: AbortSignal) => Promise<Result>,
+  load: (signal: AbortSignal, waitsFor: (reason: WaitsFor) => void) => Promise<Result>,
 ): SharedLoad<Result> {
   const ending = new AbortController();
+  let late: WaitsFor = 'CACHE_UNAVAILABLE';
   const cancelLimit = after(limitMs, () =>
-    ending.abort(
-      new TributaryError('DATABASE_UNAVAILABLE', { message: 'not loaded in time', retryAfterMs: RETRY_AFTER_MS }),
-    ),
+    ending.abort(new TributaryError(late, { message: 'not loaded in time', retryAfterMs: RETRY_AFTER_MS })),
   );
   // Whatever the load does with its signal: nobody waits for it beyond the limit.
-  const result = untilAborted(load(ending.signal), ending.signal);
+  const waitsFor = (reason: WaitsFor): void => {
+    late = reason;
+  };
+  const result = untilAborted(load(ending.signal, waitsFor), ending.signal);
   const settled = result.then(
     () => cancelLimit(),
     () => cancelLimit(),

@@ -8,7 +8,7 @@
 import { atEndOfTurn, throwIfAborted } from '../runtime.ts';
 import type { TenantId } from '../timeline/ids.ts';
 import { countForAll, type ReadBatches, type ReadCall } from './batches.ts';
-import { createSharedLoad, type SharedLoad } from './shared-load.ts';
+import { createSharedLoad, type SharedLoad, type WaitsFor } from './shared-load.ts';
 
 export interface TurnReadsParts<Scope, Id, Value> {
   /** Requests of one name may be asked together. */
@@ -54,11 +54,15 @@ export function createTurnReads<Scope, Id, Value>(
     const reads = new Set<ReadBatches>();
     const values = new Map<Id, Value>();
     const waiters = new Set<() => void>();
-    const load = createSharedLoad(parts.limitMs, async (signal) => {
+    const load = createSharedLoad(parts.limitMs, async (signal, waitsFor) => {
       await new Promise<void>(atEndOfTurn);
       if (turns.get(name) === turn) turns.delete(name);
       throwIfAborted(signal);
-      const call: ReadCall = { tenant: parts.tenantOf(scope), signal, batches: countForAll(reads) };
+      const call: ReadCall = {
+        tenant: parts.tenantOf(scope),
+        signal,
+        batches: tellingWaits(countForAll(reads), waitsFor),
+      };
       const all = await parts.read(call, scope, [...ids], (some) => {
         for (const [id, value] of some) values.set(id, value);
         for (const look of waiters) look();
@@ -99,4 +103,21 @@ export function createTurnReads<Scope, Id, Value>(
   }
 
   return Object.assign(turnRead, { open: () => turns.size });
+}
+
+function tellingWaits({ redis, postgres }: ReadBatches, waitsFor: (reason: WaitsFor) => void): ReadBatches {
+  return {
+    redis,
+    postgres: {
+      begin() {
+        waitsFor('DATABASE_UNAVAILABLE');
+        const answered = postgres.begin();
+        return () => {
+          waitsFor('CACHE_UNAVAILABLE');
+          answered();
+        };
+      },
+      count: postgres.count,
+    },
+  };
 }

@@ -9,7 +9,7 @@ import { LRUCache } from 'lru-cache';
 import type { Found, Version, Versioned } from '../store/redis/bodies.ts';
 import type { TenantId } from '../timeline/ids.ts';
 import { onPostgres, onRedis, type ReadCall, tellKinds } from './batches.ts';
-import { createSharedLoad, type SharedLoad } from './shared-load.ts';
+import { createSharedLoad, type SharedLoad, type WaitsFor } from './shared-load.ts';
 
 export interface VersionedCacheParts<Id, Value extends object, Row> {
   readonly store: Versioned<Id, Value>;
@@ -78,7 +78,11 @@ export function createVersionedCache<Id extends string | number, Value extends o
     });
   }
 
-  async function load(call: ReadCall, wanted: readonly Version<Id>[]): Promise<Answer> {
+  async function load(
+    call: ReadCall,
+    wanted: readonly Version<Id>[],
+    waitsFor: (reason: WaitsFor) => void,
+  ): Promise<Answer> {
     const answer = new Map<Id, FoundVersion<Value, Row>>();
     const found = await onRedis(call, () => store.read(call.signal, call.tenant, wanted));
     tellKinds(found, events.storeRead);
@@ -91,6 +95,7 @@ export function createVersionedCache<Id extends string | number, Value extends o
       } else missing.set(version.id, result.kind !== 'error');
     });
     if (missing.size === 0) return answer;
+    waitsFor('DATABASE_UNAVAILABLE');
     const rows = await onPostgres(call, () => parts.loadRows(call, [...missing.keys()]));
     for (const [id, row] of rows) answer.set(id, { kind: 'row', row });
     keep(
@@ -104,8 +109,8 @@ export function createVersionedCache<Id extends string | number, Value extends o
   function fly(call: ReadCall, wanted: readonly Version<Id>[]): SharedLoad<Answer> {
     const { tenant, batches } = call;
     const names = wanted.map((version) => nameOf(tenant, version));
-    const flight = createSharedLoad(parts.limitMs, (signal) =>
-      load({ tenant, signal, ...(batches && { batches }) }, wanted),
+    const flight = createSharedLoad(parts.limitMs, (signal, waitsFor) =>
+      load({ tenant, signal, ...(batches && { batches }) }, wanted, waitsFor),
     );
     for (const name of names) flights.set(name, flight);
     void flight.settled.then(() => {

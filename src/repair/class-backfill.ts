@@ -6,7 +6,7 @@
  * timeline is given the posts in whatever state it is; one that a rebuild is building keeps them when that commits.
  */
 import { TributaryError } from '../errors.ts';
-import { type Clock, pause, throwIfAborted } from '../runtime.ts';
+import { type Clock, pause, throwIfAborted, withGrace } from '../runtime.ts';
 import type { ClassBackfill } from '../store/postgres/class-backfills.ts';
 import { isForeignType } from '../store/redis/client.ts';
 import type { Timelines } from '../store/redis/timelines.ts';
@@ -58,13 +58,17 @@ const RETRY_PAUSE_MS = 100;
 const VIEWERS_AT_ONCE = 8;
 /** Giving the lease back must work after an abort too. */
 const GIVE_BACK_MS = 2_000;
+/** What a claim may still take when the process is told to stop, in milliseconds. */
+const CLAIM_GRACE_MS = 1_000;
 
 /** One round; answers whether there is probably more to do. */
 export function createClassBackfill(parts: ClassBackfillParts): (signal: AbortSignal) => Promise<boolean> {
   const { backfills, timelines, clock, events, leaseMs } = parts;
 
   return async function runOnce(signal) {
-    const claimed = await backfills.claim(signal, { waitMs: parts.waitMs, leaseMs });
+    const claimed = await withGrace(signal, CLAIM_GRACE_MS, (of) =>
+      backfills.claim(of, { waitMs: parts.waitMs, leaseMs }),
+    );
     if (!claimed) return false;
     let backfill = claimed;
     try {

@@ -4,7 +4,7 @@
  * or deleted meanwhile is lost or brought back.
  *
  * A source that fails is not asked by every reader: after a failure each timeline cools down for a moment here, and its readers do without. What had begun is dropped, so that no lease of a rebuild
- * that is over holds anybody up when the source is back.
+ * that is over holds anybody up when the source is back. Where that cannot be told (the answer to `begin` was lost), the next try of this process takes it over.
  */
 import { BulkheadRejectedError, bulkhead } from 'cockatiel';
 import { LRUCache } from 'lru-cache';
@@ -69,6 +69,9 @@ export function createRebuild<Id extends object>(parts: RebuildParts<Id>): Stopp
   const flights = new Map<string, Promise<RebuildOutcome>>();
   const places = bulkhead(parts.concurrencyMax, parts.concurrencyMax);
   const stopping = new AbortController();
+  /** All tokens of this process begin with it. */
+  const owner = parts.newToken();
+  let begins = 0;
   /** Until when, on the monotonic clock. */
   const cooling = new LRUCache<string, number>({ max: COOLING_MAX });
 
@@ -76,8 +79,9 @@ export function createRebuild<Id extends object>(parts: RebuildParts<Id>): Stopp
     // Not the signal of the reader who came first: others wait for the same rebuild.
     const lease = AbortSignal.timeout(parts.leaseMs);
     const signal = AbortSignal.any([stopping.signal, lease]);
-    const token = parts.newToken();
-    const begun = await sets.begin(signal, { ...of, token });
+    begins += 1;
+    const token = `${owner}-${begins}`;
+    const begun = await sets.begin(signal, { ...of, token, owner });
     if (begun !== 'won') return begun;
     try {
       // Whatever the load does: who waits for a rebuild waits no longer than its lease.

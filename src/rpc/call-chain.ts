@@ -94,7 +94,9 @@ export function createCallChain(parts: {
       tenant: end.tenant,
       seconds,
     };
-    if (code === 'INTERNAL' || code === 'UNAVAILABLE') {
+    // That calls are sent elsewhere is how a stop goes: there is nothing to be mended.
+    const isFault = code === 'INTERNAL' || (code === 'UNAVAILABLE' && end.error?.reason !== 'SHUTTING_DOWN');
+    if (isFault) {
       log[code === 'INTERNAL' ? 'error' : 'warn']({ ...line, err: end.error?.cause ?? end.error }, 'call failed');
     } else if (method?.access === 'open') log.debug(line, 'call');
     else log.info(line, 'call');

@@ -59,6 +59,8 @@ export function createConnectAdapter(parts: {
     acceptCompression: [compressionGzip],
     // Answers are never compressed: they are small, and gzip doubles what they cost.
     compressMinBytes: Number.MAX_SAFE_INTEGER,
+    // A field or a value that is misspelled is not left out without a word: a post that was to be private would be public.
+    jsonOptions: { ignoreUnknownFields: false },
   });
   const byPath = new Map<string, { readonly method: Method; readonly handler: (typeof router.handlers)[number] }>();
   for (const method of table.methods) {

@@ -104,7 +104,7 @@ function tableOf({ flows, runtime }: FrontDoorParts, serving: Serving): MethodTa
     ...postServiceMethods(flows),
     ...graphServiceMethods(flows, runtime.clock),
     ...timelineServiceMethods(flows),
-    ...healthMethods(serving, () => table.services.map((service) => service.typeName)),
+    ...healthMethods(serving, () => table.methods),
     ...reflectionMethods(() => table.services),
   ]);
   return table;

@@ -1,16 +1,18 @@
 /**
- * Owns grpc.health.v1. The server as a whole and every service of it are as ready as the process is: there is one process behind all of
- * them. Readiness alone decides; whether a single call would succeed now does not.
+ * Owns grpc.health.v1. The server as a whole, and a service that only reads, are as ready as the process is for pages; a service that changes something serves while changes can be made. Readiness alone
+ * decides; whether a single call would succeed now does not.
  */
 import { TributaryError } from '../errors.ts';
 import { Health, HealthCheckResponse_ServingStatus as Status } from '../gen/grpc/health/v1/health_pb.ts';
 import { type Method, stream, unary } from './methods.ts';
 import type { Readiness } from './serving.ts';
 
-export function healthMethods(readiness: Readiness, serviceNames: () => readonly string[]): readonly Method[] {
+export function healthMethods(readiness: Readiness, servedMethods: () => readonly Method[]): readonly Method[] {
   const statusOf = (service: string): Status => {
-    if (service !== '' && !serviceNames().includes(service)) return Status.SERVICE_UNKNOWN;
-    return readiness.isReady() ? Status.SERVING : Status.NOT_SERVING;
+    const methods = servedMethods().filter(({ descriptor }) => descriptor.parent.typeName === service);
+    if (service !== '' && methods.length === 0) return Status.SERVICE_UNKNOWN;
+    const changes = methods.some((method) => method.kind === 'unary' && method.effect === 'write');
+    return (changes ? readiness.takesWrites() : readiness.isReady()) ? Status.SERVING : Status.NOT_SERVING;
   };
   return [
     unary(Health.method.check, { effect: 'read', access: 'open' }, ({ service }) => {

@@ -14,7 +14,7 @@ import type { Runtime } from '../runtime.ts';
 import type { ConnectAdapter, NodeRequest, NodeResponse } from './connect-adapter.ts';
 import { CONNECTIONS_MAX, createConnections } from './connections.ts';
 import { createHttp2Sessions } from './http2-sessions.ts';
-import { type Listener, listenOn, RECEIVE_MAX_MS, TCP_KEEPALIVE_MS } from './listener.ts';
+import { ageOfConnectionMs, type Listener, listenOn, RECEIVE_MAX_MS, TCP_KEEPALIVE_MS } from './listener.ts';
 
 /** Longest wait for the headers of a request, in milliseconds. */
 const HEADERS_MAX_MS = 10_000;
@@ -33,7 +33,8 @@ export function createHttpListener(parts: {
   const { config, runtime, adapter } = parts;
   const connections = createConnections();
   const openResponses = new Set<ServerResponse>();
-  const openedAtMs = new WeakMap<Socket, number>();
+  /** By the monotonic clock: when a connection is to end. One that asks for nothing ends as an idle one. */
+  const dueMs = new WeakMap<Socket, number>();
   let draining = false;
 
   function serve(request: NodeRequest, response: NodeResponse): void {
@@ -59,8 +60,8 @@ export function createHttpListener(parts: {
   function serveHttp1(request: IncomingMessage, response: ServerResponse): void {
     openResponses.add(response);
     response.once('close', () => openResponses.delete(response));
-    const ageMs = runtime.clock.monotonicMs() - (openedAtMs.get(request.socket) ?? 0);
-    if (draining || ageMs > config.connectionAgeMaxMs) response.setHeader('connection', 'close');
+    const isOld = runtime.clock.monotonicMs() >= (dueMs.get(request.socket) ?? 0);
+    if (draining || isOld) response.setHeader('connection', 'close');
     serve(request, response);
   }
 
@@ -86,7 +87,7 @@ export function createHttpListener(parts: {
   const toHttp1 = server.listeners('connection');
   server.removeAllListeners('connection');
   server.on('connection', (socket: Socket) => {
-    openedAtMs.set(socket, runtime.clock.monotonicMs());
+    dueMs.set(socket, runtime.clock.monotonicMs() + ageOfConnectionMs(config.connectionAgeMaxMs, runtime.random));
     connections.take(socket, (protocol) => {
       if (protocol === 'http2') sessions.server.emit('connection', socket);
       else for (const listener of toHttp1) listener.call(server, socket);

@@ -5,16 +5,19 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, createServer, type Http2Server, type ServerHttp2Session } from 'node:http2';
 import { after, type Random } from '../runtime.ts';
-import { CONCURRENT_STREAMS_MAX, IDLE_MAX_MS, RECEIVE_MAX_MS, SESSION_MEMORY_MAX_MB } from './listener.ts';
+import {
+  ageOfConnectionMs,
+  CONCURRENT_STREAMS_MAX,
+  IDLE_MAX_MS,
+  RECEIVE_MAX_MS,
+  SESSION_MEMORY_MAX_MB,
+} from './listener.ts';
 
 export interface Http2Sessions {
   readonly server: Http2Server;
   /** Sends GOAWAY on every session; each closes with its last stream. */
   goAway(): void;
 }
-
-/** Ages differ by this much either way, so that sessions opened together do not end together. */
-const AGE_JITTER = 0.1;
 
 export function createHttp2Sessions(parts: {
   readonly serve: (request: IncomingMessage, response: ServerResponse) => void;
@@ -33,8 +36,7 @@ export function createHttp2Sessions(parts: {
   server.on('session', (session) => {
     let streams = 0;
     sessions.add(session);
-    const jitter = 1 + AGE_JITTER * (2 * random.fraction() - 1);
-    let cancelAge = after(ageMaxMs * jitter, () => {
+    let cancelAge = after(ageOfConnectionMs(ageMaxMs, random), () => {
       session.close();
       cancelAge = after(graceMs, () => session.destroy());
     });

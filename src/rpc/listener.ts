@@ -1,4 +1,5 @@
 /** Owns what the front door asks of a listener, and the bounds that both listeners keep. */
+import type { Random } from '../runtime.ts';
 
 export interface Listener {
   /** Listens; the answer is the port. Throws where it cannot be had. */
@@ -19,6 +20,13 @@ export const IDLE_MAX_MS = 300_000;
 export const RECEIVE_MAX_MS = 60_000;
 /** Silence after which TCP itself asks whether the other side is still there, in milliseconds. */
 export const TCP_KEEPALIVE_MS = 30_000;
+/** Ages differ by this much either way, so that connections opened together do not end together. grpc-js has the same. */
+const AGE_JITTER = 0.1;
+
+/** Age at which one connection is to end, in milliseconds. */
+export function ageOfConnectionMs(ageMaxMs: number, random: Pick<Random, 'fraction'>): number {
+  return ageMaxMs * (1 + AGE_JITTER * (2 * random.fraction() - 1));
+}
 
 export function listenOn(
   server: {

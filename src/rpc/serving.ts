@@ -1,11 +1,13 @@
 /**
- * Owns whether the server says that it can be called: while the process is ready, and until it begins to stop. Health, /readyz and
+ * Owns whether the server says that it can be called, and that it can be called to change something: while the process is ready for that, and until it begins to stop. Health, /readyz and
  * load balancers all see this one state.
  */
 
 /** What the front door has to know of the process behind it. */
 export interface Readiness {
+  /** For pages, if only for what is left of them in an outage. */
   isReady(): boolean;
+  takesWrites(): boolean;
   /** Calls `listener` after every change; the function that is returned ends that. */
   onChange(listener: () => void): () => void;
 }
@@ -24,6 +26,7 @@ export function createServing(readiness: Readiness): Serving {
   const forget = readiness.onChange(notify);
   return {
     isReady: () => !stopped && readiness.isReady(),
+    takesWrites: () => !stopped && readiness.takesWrites(),
     onChange(listener) {
       listeners.add(listener);
       return () => {

@@ -5,7 +5,7 @@
  * One page is pushed while the next is fetched. The post is read again before every page, so that a deletion stops the fan-out. A page of which only a part was
  * confirmed (one node of a cluster is gone) holds back the checkpoint, but not the followers on the pages after it.
  */
-import type { Clock, Random } from '../runtime.ts';
+import { type Clock, type Random, withGrace } from '../runtime.ts';
 import type {
   DueJob,
   FailOutcome,
@@ -111,6 +111,8 @@ const RETRY_BASE_MS = 500;
 const RETRY_MAX_MS = 30_000;
 /** Attempts after which a timeline that alone refuses the post is dropped instead of holding all others up. */
 const LAST_RESORT_ATTEMPTS = 3;
+/** What the taking of the lease may still take when the process is told to stop, in milliseconds: it is then given back. */
+const LEASE_GRACE_MS = 1_000;
 /** Giving the lease back must work after an abort too. */
 const GIVE_BACK_MS = 2_000;
 /** Pages of one run at most: 40 million followers at the default size, and no endless loop whatever Postgres answers. */
@@ -130,7 +132,7 @@ export function createDeliver(parts: DeliverParts): Deliver {
   const { jobs, events, followerPage, leaseMs } = parts;
 
   return async function deliver(signal, job) {
-    const lease = await jobs.takeLease(signal, { ...job, leaseMs });
+    const lease = await withGrace(signal, LEASE_GRACE_MS, (of) => jobs.takeLease(of, { ...job, leaseMs }));
     if (!lease) {
       const buried = await jobs.bury(signal, job);
       if (!buried) return 'not_held';
@@ -163,7 +165,8 @@ export function createDeliver(parts: DeliverParts): Deliver {
     try {
       return await deliverPages(signal, run);
     } catch (error) {
-      events.jobFailed(keyOf(run), error);
+      // To be told to stop is no fault: the job goes on elsewhere at once, from its last checkpoint.
+      if (!signal.aborted) events.jobFailed(keyOf(run), error);
       const blamed = !signal.aborted && isToBlame(error) && !cameFurther(run);
       const retryIn = signal.aborted ? 0 : retryInMs(run);
       const held = { ...heldOf(run), error: describe(error), retryInMs: retryIn, blamed };

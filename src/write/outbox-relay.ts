@@ -2,7 +2,7 @@
  * Owns the way of outbox events to those who act on them. Every event is handled at least once, in no promised order; what fails is tried again for ever, ever more seldom, and
  * holds nothing else up. Handlers must be idempotent.
  */
-import type { Random } from '../runtime.ts';
+import { type Random, withGrace } from '../runtime.ts';
 import type { EventKind, OutboxEvent } from '../store/postgres/outbox.ts';
 import { throttled } from './throttled.ts';
 
@@ -47,6 +47,8 @@ const LEASE_MS = 30_000;
 /** Pause before an event is due again, in milliseconds: doubled with every attempt up to the bound, half of it jitter. */
 const RETRY_BASE_MS = 200;
 const RETRY_MAX_MS = 60_000;
+/** What a claim may still take when the process is told to stop, in milliseconds: its events are then given back. */
+const CLAIM_GRACE_MS = 1_000;
 /** Giving events back must work after an abort too. */
 const GIVE_BACK_MS = 2_000;
 const LAG_EVERY_MS = 1_000;
@@ -58,7 +60,9 @@ export function createOutboxRelay(parts: OutboxRelayParts): (signal: AbortSignal
   });
 
   return async function runOnce(signal) {
-    const claimed = await parts.claimEvents(signal, { most: BATCH_MAX, leaseMs: LEASE_MS });
+    const claimed = await withGrace(signal, CLAIM_GRACE_MS, (of) =>
+      parts.claimEvents(of, { most: BATCH_MAX, leaseMs: LEASE_MS }),
+    );
     const claimedMs = parts.monotonicMs();
     const done: number[] = [];
     const failed: { readonly eventId: number; readonly retryInMs: number }[] = [];

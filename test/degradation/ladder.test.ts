@@ -1,6 +1,9 @@
 /** Owns the ladder as callers and operators see it: down and up again, rung by rung, with nothing shown on any of them that is hidden. */
+import { createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { isSpared, levelOf } from '../../src/degradation/ladder.ts';
+import { Health } from '../../src/gen/grpc/health/v1/health_pb.ts';
 import { refusalOf } from '../harness/clients.ts';
 import { eventually } from '../harness/eventually.ts';
 import type { Cast } from '../harness/play.ts';
@@ -44,16 +47,18 @@ beforeAll(async () => {
 });
 afterAll(() => stage.close());
 
-/** All is back, and every fact of rita's home is cached. */
-async function wholeAndCached(): Promise<void> {
+/** All is back, and every fact of the viewer's newest page is cached. */
+async function wholeAndCached(viewer = 'rita'): Promise<void> {
   await Promise.all([stage.redis.restore(), stage.postgres.restore()]);
   await eventually(async () => {
     const before = await notFound();
-    expect(await look()).toMatchObject({ completeness: 'COMPLETE', all: true });
+    const page = await look(viewer);
+    expect(page).toMatchObject({ completeness: 'COMPLETE' });
+    expect(page.all || page.next !== '').toBe(true);
     expect(await notFound()).toBe(before);
   });
 }
-beforeEach(wholeAndCached);
+beforeEach(() => wholeAndCached());
 
 /** Reads of the cache that found nothing. */
 function notFound(): Promise<number> {
@@ -110,6 +115,25 @@ it('leaves counters out under load, and takes them back when there is much less 
 });
 
 describe('the way down and up again', () => {
+  it('is one that balancers see: ready for pages without Postgres, for nothing without both', async () => {
+    const health = createClient(
+      Health,
+      createGrpcTransport({ baseUrl: `http://127.0.0.1:${stage.service.service.grpcPort}` }),
+    );
+    const serving = async () => ({
+      readyz: (await fetch(`http://127.0.0.1:${stage.service.service.httpPort}/readyz`)).status,
+      pages: (await health.check({ service: 'tributary.v1.TimelineService' })).status,
+      writes: (await health.check({ service: 'tributary.v1.PostService' })).status,
+    });
+    await eventually(async () => expect(await serving()).toEqual({ readyz: 200, pages: 1, writes: 1 }));
+    await stage.postgres.refuse();
+    await eventually(async () => expect(await serving()).toEqual({ readyz: 200, pages: 1, writes: 2 }));
+    await stage.redis.refuse();
+    await eventually(async () => expect(await serving()).toEqual({ readyz: 503, pages: 2, writes: 2 }));
+    await stage.postgres.restore();
+    await eventually(async () => expect(await serving()).toEqual({ readyz: 200, pages: 1, writes: 1 }));
+  });
+
   it('without the cache: bounded pages from Postgres, PARTIAL and right, and full ones once it is back', async () => {
     expect(await look()).toMatchObject({ all: true, counted: true, named: 'Ada' });
     expect(await level()).toBe('full');
@@ -231,7 +255,7 @@ describe('without Postgres, what is not known', () => {
   it('below what a timeline holds is not the end', async () => {
     await cast.play('tom follows zoe; zoe posts 40 times as z');
     await stage.service.settle();
-    await eventually(async () => expect((await look('tom')).completeness).toBe('COMPLETE'));
+    await wholeAndCached('tom');
     const { home } = await stage.tenant.oracle('tom');
     await away('database');
     const page = await look('tom');

@@ -2,7 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 
 export interface Patience {
-  /** Longest wait, in milliseconds. */
+  /** Longest wait, in milliseconds; by preset as long as a machine may need that does much else, and shorter than a test may take. */
   readonly timeoutMs?: number;
   /** Between two looks, in milliseconds. */
   readonly everyMs?: number;
@@ -11,7 +11,7 @@ export interface Patience {
 /** Looks until `look` neither throws nor rejects, and answers what it then gave. Rejects with the last fault at the bound. */
 export async function eventually<T>(
   look: () => T | Promise<T>,
-  { timeoutMs = 5_000, everyMs = 10 }: Patience = {},
+  { timeoutMs = 20_000, everyMs = 10 }: Patience = {},
 ): Promise<T> {
   const deadline = performance.now() + timeoutMs;
   for (;;) {

@@ -137,6 +137,32 @@ describe('a script runs by both protocols, holds its thresholds and makes all of
   });
 });
 
+/** What follows an opening bracket, up to the one that closes it. Brackets inside of text are none. */
+function insideOf(text: string, from: number): string {
+  let depth = 1;
+  for (const { 0: token, index } of text.slice(from).matchAll(/'[^']*'|`[^`]*`|[([{]|[)\]}]/g)) {
+    if ('([{'.includes(token)) depth += 1;
+    else if (')]}'.includes(token)) depth -= 1;
+    if (depth === 0) return text.slice(from, from + index);
+  }
+  throw new Error('a bracket is left open');
+}
+
+/** Metrics, and arguments of checks, of which some name is not written down in the script. */
+function openNamesIn(script: string): readonly string[] {
+  const open: string[] = [];
+  for (const { 0: call, index } of script.matchAll(/\bnew (?:Rate|Trend|Counter|Gauge)\(|\bcheck\(/g)) {
+    const given = insideOf(script, index + call.length);
+    const isOpen = call.startsWith('new')
+      ? !/^'[a-z_]+'(?:, true)?$/.test(given)
+      : // Its sets are literals, or constants, without a key that is worked out.
+        /[{,]\s*\[/.test(given.replaceAll(/'[^']*'/g, "''")) ||
+        !/,\s*\{[\s\S]*\}\s*(?:,\s*[A-Z]+\s*)?,?\s*$/.test(given);
+    if (isOpen) open.push(given);
+  }
+  return open;
+}
+
 describe('scripts', () => {
   const sources = globSync('*.ts', { cwd: SCRIPTS }).map((file) => ({
     file,
@@ -150,9 +176,21 @@ describe('scripts', () => {
   });
 
   it.each(sources)('name no metric, tag or check after what they were given: $file', ({ text }) => {
-    for (const [, argument = ''] of text.matchAll(/new (?:Rate|Trend|Counter)\(([^)]*)\)/g))
-      expect(argument).toMatch(/^'[a-z_]+'$/);
-    // Keys of checks are plain text.
-    expect(text).not.toMatch(/check\([^)]*\[`/);
+    expect(openNamesIn(text)).toEqual([]);
+  });
+
+  it.each([
+    ['a metric', 'new Rate(`walk_` + viewer)'],
+    ['a metric that a function names', "new Trend(nameOf('walk'), true)"],
+    ['a check', 'check(ids(), { [`page of ` + viewer]: () => true }, TRUTH)'],
+    ['a check by a variable', "check(\n  page,\n  { 'a page (of many) falls': () => falls(ids), [name]: ok },\n)"],
+    ['a check elsewhere', 'check(page, checksOf(viewer))'],
+    ['a tag', 'check(page, { full }, { [viewer]: 1 })'],
+  ])('would be found out where they named %s so', (_what, text) => expect(openNamesIn(text)).toHaveLength(1));
+
+  it('may name what is known before', () => {
+    expect(
+      openNamesIn("new Rate('walks'); check(ids[0], { 'a walk (of all) ends': () => ids[1] === '' }, TRUTH)"),
+    ).toEqual([]);
   });
 });

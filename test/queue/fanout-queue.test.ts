@@ -133,13 +133,13 @@ describe('a worker', () => {
     await stage.queue.add(soon(), [hint(1), hint(2)]);
     await begun.promise;
     let closed = false;
-    const closing = worker.close().then(() => {
+    const closing = worker.close(20_000).then(() => {
       closed = true;
     });
     await raw.ping();
     expect(closed).toBe(false);
     finish.resolve();
-    await within(closing, 5_000);
+    await within(closing, 10_000);
     expect(ended).toBe(1);
     expect(await stage.queue.countWaiting(soon())).toBe(1);
   });
@@ -147,21 +147,18 @@ describe('a worker', () => {
   it('that closes tells what takes longer than the bound to stop, and ends', async () => {
     const begun = Promise.withResolvers<void>();
     let stopped = false;
-    const worker = stage.worker(
-      (signal) => {
-        begun.resolve();
-        return new Promise((_resolve, reject) => {
-          signal.addEventListener('abort', () => {
-            stopped = true;
-            reject(signal.reason);
-          });
+    const worker = stage.worker((signal) => {
+      begun.resolve();
+      return new Promise((_resolve, reject) => {
+        signal.addEventListener('abort', () => {
+          stopped = true;
+          reject(signal.reason);
         });
-      },
-      { drainMs: 100 },
-    );
+      });
+    });
     await stage.queue.add(soon(), [hint(1)]);
     await begun.promise;
-    await within(worker.close(), 5_000);
+    await within(worker.close(100), 10_000);
     expect(stopped).toBe(true);
   });
 
@@ -175,11 +172,11 @@ describe('a worker', () => {
     });
     await stage.queue.add(soon(), [hint(1)]);
     await begun.promise;
-    const closing = worker.close();
+    const closing = worker.close(20_000);
     expect(worker.isEnding()).toBe(true);
     expect(await stage.queue.look(soon())).toMatchObject({ waiting: 0, active: 1 });
     finish.resolve();
-    await within(closing, 5_000);
+    await within(closing, 10_000);
     expect(await stage.queue.look(soon())).toMatchObject({ waiting: 1, active: 0 });
   });
 

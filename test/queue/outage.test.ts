@@ -73,7 +73,7 @@ describe.each(['refuse', 'blackhole', 'reset'] as const)('an outage by %s', (fau
     stage = await openQueueStage(proxy.through(server.url));
     await proxy[fault]();
     const hints = Array.from({ length: 50 }, (_, index) => hint(index + 1));
-    const failed = await within(stage.queue.add(soon(), hints), 2_500);
+    const failed = await within(stage.queue.add(soon(), hints), 10_000);
     if (fault !== 'reset') expect(failed).toEqual(hints);
     await proxy.restore();
     await eventually(async () => expect(await stage.queue.add(soon(), hints)).toEqual([]), { timeoutMs: 10_000 });
@@ -135,7 +135,7 @@ it('a queue opened while Redis is away works once it is back', async () => {
     },
     { url },
   );
-  expect(await within(stage.queue.add(soon(), [hint(1)]), 1_000)).toEqual([hint(1)]);
+  expect(await within(stage.queue.add(soon(), [hint(1)]), 10_000)).toEqual([hint(1)]);
   await proxy.restore();
   await eventually(async () => expect(await stage.queue.add(soon(), [hint(1)])).toEqual([]), { timeoutMs: 10_000 });
   await eventually(() => expect(taken).toEqual([1]), { timeoutMs: HEARS_WITHIN_MS });
@@ -151,7 +151,7 @@ it('a server that was killed and comes back is heard again', async () => {
   await eventually(() => expect(taken).toEqual([1]));
   await eventually(() => expect(worker.progress().running).toBe(0));
   await server.kill();
-  expect(await within(stage.queue.add(soon(), [hint(2)]), 2_500)).toEqual([hint(2)]);
+  expect(await within(stage.queue.add(soon(), [hint(2)]), 10_000)).toEqual([hint(2)]);
   await server.restart();
   await eventually(async () => expect(await stage.queue.add(soon(), [hint(3)])).toEqual([]), { timeoutMs: 10_000 });
   await eventually(() => expect(taken).toContain(3), { timeoutMs: HEARS_WITHIN_MS });
@@ -159,10 +159,10 @@ it('a server that was killed and comes back is heard again', async () => {
 
 it('closing while Redis is away ends within its bound', async () => {
   stage = await openQueueStage(server.url, { workerUrl: proxy.through(server.url) });
-  const worker = stage.worker(async () => undefined, { drainMs: 500 });
+  const worker = stage.worker(async () => undefined);
   await eventually(() => expect(proxy.connectionsOpen).toBeGreaterThanOrEqual(2));
   proxy.blackhole();
-  await within(worker.close(), 5_000);
+  await within(worker.close(500), 10_000);
 });
 
 it('a server that may evict jobs is told of', async () => {

@@ -47,7 +47,6 @@ export async function openQueueStage(
         prefix,
         concurrency: 4,
         lockMs: 15_000,
-        drainMs: 5_000,
         process,
         async hintAgain(again) {
           await queue.add(soon(), [again]);
@@ -65,7 +64,7 @@ export async function openQueueStage(
       return worker;
     },
     async close() {
-      await Promise.all(workers.map((worker) => worker.close()));
+      await Promise.all(workers.map((worker) => worker.close(5_000)));
       await queue.close();
     },
   };

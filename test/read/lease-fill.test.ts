@@ -81,7 +81,7 @@ describe('a load that fails', () => {
     const away = new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
     await expect(leaseFill()(call(), scope(), [ADA], () => Promise.reject(away))).rejects.toBe(away);
     // Its token still stands: the next reader waits briefly, and loads without the right to store.
-    expect((await within(leaseFill()(call(), scope(), [ADA], loaded(BLOCKED)), 1_000)).get(ADA)).toEqual(BLOCKED);
+    expect((await within(leaseFill()(call(), scope(), [ADA], loaded(BLOCKED)), 10_000)).get(ADA)).toEqual(BLOCKED);
     // When the token has ended somebody stores again.
     await eventually(async () => {
       await leaseFill()(call(), scope(), [ADA], loaded(BLOCKED));
@@ -93,7 +93,7 @@ describe('a load that fails', () => {
   it('or never ends keeps its reader no longer than their deadline, and no other reader at all', async () => {
     const hanging = leaseFill()(call(200), scope(), [ADA], () => new Promise(() => undefined));
     hanging.catch(() => undefined);
-    expect((await within(leaseFill()(call(), scope(), [ADA], loaded(BLOCKED)), 1_000)).get(ADA)).toEqual(BLOCKED);
+    expect((await within(leaseFill()(call(), scope(), [ADA], loaded(BLOCKED)), 10_000)).get(ADA)).toEqual(BLOCKED);
   });
 });
 

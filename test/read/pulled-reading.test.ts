@@ -119,6 +119,13 @@ describe('who is pulled', () => {
     expect(read).toEqual(['miss', 'loading', 'hit']);
   });
 
+  it('leaves no token where it cannot be loaded: the first reader who can stores it', async () => {
+    const without = reader(async () => undefined as never, { newToken: () => undefined });
+    expect(await without(call(), RITA, NEWEST)).toMatchObject({ pulledUnknown: true, page: { ids: [3, 2, 1] } });
+    await reader(async () => ADA)(call(), RITA, NEWEST);
+    expect({ read, filled }).toEqual({ read: ['miss', 'miss'], filled: ['won'] });
+  });
+
   it('costs a page no second round trip where it is known', async () => {
     await reader(async () => NONE)(call(), RITA, NEWEST);
     let calls = 0;

@@ -186,6 +186,33 @@ describe('a cached part that is damaged or missing', () => {
     await expectHome('rita');
   });
 
+  it('a post or a repost of which the cache has the facts and nobody has the rest any more is nothing, on every surface, and is counted', async () => {
+    await cast.play(
+      'cyd posts "target" as c1; rita follows ada; ada quotes c1 "look" as q1; ada reposts c1 as p1; ada posts "gone" as a1; ada posts "here" as a2',
+    );
+    await service.settle();
+    await expectHome('rita');
+    await service.database.sql('DELETE FROM posts WHERE tenant_id = $1 AND post_id = ANY ($2)', [
+      tenant.id,
+      cast.ids('c1', 'a1'),
+    ]);
+    await cached.evict('pb');
+    const missing = async (surface: string): Promise<number> => {
+      const text = await (await fetch(`http://127.0.0.1:${service.service.httpPort}/metrics`)).text();
+      const line = text.split('\n').find((one) => one.includes(`missing_entries_total{surface="${surface}"}`));
+      return Number(line?.split(' ').at(-1) ?? 0);
+    };
+    const before = [await missing('home'), await missing('batch')];
+    const home = await tenant.timeline.getHomeTimeline({ viewerId: 'rita', pageSize: 2 });
+    expect(home.entries.map((view) => view.post?.postId)).toEqual(cast.ids('a2', 'q1'));
+    const { views } = await tenant.posts.batchGetPosts({ viewerId: 'rita', postIds: [...cast.ids('p1', 'q1', 'a1')] });
+    expect(views.map((view) => [view.post?.postId, view.repostOf])).toEqual([[cast.post('q1').postId, undefined]]);
+    await expect(tenant.posts.getPost({ viewerId: 'rita', postId: cast.post('p1').postId })).rejects.toThrow(
+      /no such post/,
+    );
+    expect([await missing('home'), await missing('batch')]).toEqual(before.map((count) => count + 2));
+  });
+
   it('a repost whose target is gone, and an author without a profile, leave the rest of the page alone', async () => {
     await cast.play(
       'cyd posts "target" as c1; rita follows ada, ben; ada quotes c1 "look" as q1; ada reposts c1 as p1; ben posts "b" as b1',

@@ -5,7 +5,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, inject, it } from 'vitest';
-import { createReadBatches, type ReadCall } from '../../src/read/batches.ts';
+import { createReadBatches, onPostgres, onRedis, type ReadCall } from '../../src/read/batches.ts';
 import { createCachedPosts } from '../../src/read/cached-posts.ts';
 import { createListMemory, type ListMemoryParts } from '../../src/read/list-memory.ts';
 import { createTurnReads } from '../../src/read/turn-reads.ts';
@@ -187,9 +187,18 @@ describe('copies of what never changes', () => {
         store: async () => undefined,
       },
     });
-    await expect(within(read(call(), FIRST), 5_000)).rejects.toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
+    await expect(within(read(call(), FIRST), 5_000)).rejects.toMatchObject({ reason: 'CACHE_UNAVAILABLE' });
     expect(size().underWay).toBe(0);
     expect(textOf(await read(call(), FIRST))).toBe('second');
+  });
+
+  it('of which Postgres is the part that never comes are given up with that for a reason', async () => {
+    const { read } = cache({
+      limitMs: 30,
+      store: { read: async () => [{ kind: 'miss' }], store: async () => undefined },
+      loadRows: () => new Promise(() => undefined),
+    });
+    await expect(within(read(call(), FIRST), 5_000)).rejects.toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
   });
 
   it('stay within their bytes under a million different keys, and leave nothing under way', {
@@ -306,12 +315,12 @@ describe('reads of what may change', () => {
         await held.promise;
         return new Map([['slow', 2]]);
       },
-      limitMs: 5_000,
+      limitMs: 30_000,
       events: { joined: nothing },
     });
     const counts = [createReadBatches(), createReadBatches()] as const;
     const slow = read({ ...call(), batches: counts[1] }, tenant, ['slow', 'quick']);
-    const quick = await within(read({ ...call(), batches: counts[0] }, tenant, ['quick']), 2_000);
+    const quick = await within(read({ ...call(), batches: counts[0] }, tenant, ['quick']), 20_000);
     expect(quick.get('quick')).toBe(1);
     held.resolve();
     expect([...(await slow)]).toEqual([
@@ -355,6 +364,23 @@ describe('reads of what may change', () => {
     expect((await read(call(), tenant, ['a'])).get('a')).toBe(1);
   });
 
+  it.each([
+    { what: 'cache', ask: onRedis, reason: 'CACHE_UNAVAILABLE' },
+    { what: 'database', ask: onPostgres, reason: 'DATABASE_UNAVAILABLE' },
+  ])('that wait for the $what beyond their limit say so', async ({ ask, reason }) => {
+    const read = createTurnReads<TenantId, string, number>({
+      nameOf: (of) => of,
+      tenantOf: (of) => of,
+      read: async (own) => {
+        await onPostgres(own, async () => undefined);
+        return ask(own, () => new Promise(() => undefined));
+      },
+      limitMs: 30,
+      events: { joined: nothing },
+    });
+    await expect(within(read(call(), tenant, ['a']), 5_000)).rejects.toMatchObject({ reason });
+  });
+
   it('that all who asked have left are given up', async () => {
     const leaving = new AbortController();
     let signal: AbortSignal | undefined;
@@ -365,7 +391,7 @@ describe('reads of what may change', () => {
         signal = own.signal;
         return new Promise(() => undefined);
       },
-      limitMs: 5_000,
+      limitMs: 30_000,
       events: { joined: nothing },
     });
     const waiting = [read(call(leaving.signal), tenant, ['a']), read(call(leaving.signal), tenant, ['a'])];

@@ -6,8 +6,13 @@ import { PassThrough } from 'node:stream';
 import { create, toBinary, toJsonString } from '@bufbuild/protobuf';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { PublishPostRequestSchema } from '../../src/gen/tributary/v1/post_service_pb.ts';
+import { TimelineService } from '../../src/gen/tributary/v1/timeline_service_pb.ts';
 import { createConnections, FIRST_BYTES_MAX_MS, type WireProtocol } from '../../src/rpc/connections.ts';
+import { eventually } from '../harness/eventually.ts';
+import { openCaller } from '../harness/retrying-caller.ts';
 import { SERVICE_KEY, startDoor, type TestDoor } from './door.ts';
+
+const { getHomeTimeline } = TimelineService.method;
 
 let door: TestDoor;
 beforeAll(async () => {
@@ -107,6 +112,34 @@ describe('a connection that has reached its greatest age', () => {
     }
     for (const session of sessions) session.destroy();
     await aged.frontDoor.stop();
+  });
+});
+
+describe('clients with long-lived connections that go round all addresses', () => {
+  it.each(['grpcPort', 'httpPort'] as const)('give instances that are added their share, on the %s', async (port) => {
+    const doors = await Promise.all(
+      Array.from({ length: 3 }, () => startDoor({ env: { CONNECTION_AGE_MAX_MS: '1000' } })),
+    );
+    const all = doors.map((each) => each[port]);
+    const callers = Array.from({ length: 3 }, () => openCaller({ ports: all.slice(0, 1), key: SERVICE_KEY }));
+    const counts = (): readonly number[] => doors.map(({ flows }) => flows.reached.length);
+    /** What part of some calls each instance answers. */
+    async function shares(calls: number): Promise<readonly number[]> {
+      const before = counts();
+      for (let made = 0; made < calls; made += callers.length)
+        await Promise.all(callers.map((one) => one.call(getHomeTimeline, { viewerId: 'rita' }, 20_000)));
+      return counts().map((count, at) => (count - (before[at] as number)) / calls);
+    }
+    expect(await shares(30)).toEqual([1, 0, 0]);
+    for (const one of callers) one.move(all);
+    await eventually(
+      async () => {
+        for (const share of await shares(60)) expect(share).toBeGreaterThanOrEqual(0.2);
+      },
+      { timeoutMs: 25_000, everyMs: 100 },
+    );
+    for (const one of callers) one.close();
+    await Promise.all(doors.map(({ frontDoor }) => frontDoor.stop()));
   });
 });
 

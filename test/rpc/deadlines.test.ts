@@ -1,6 +1,7 @@
 /** Nothing works on for callers who have left. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TimelineService } from '../../src/gen/tributary/v1/timeline_service_pb.ts';
+import { eventually } from '../harness/eventually.ts';
 import { type Failure, failureOf, openClient } from './clients.ts';
 import { SERVICE_KEY, startDoor, type TestDoor } from './door.ts';
 import { DEAF_VIEWER, HANGING_VIEWER } from './fake-flows.ts';
@@ -35,8 +36,8 @@ describe.each([
     expect(new Set(failures.map((failure) => failure.code))).toEqual(new Set(['DEADLINE_EXCEEDED']));
     await door.flows.untilRunning(deaf);
     // Generous: two cores run many tests at a time. Without deadlines the calls would hang for ever.
-    expect(tookMs).toBeLessThan(2_000);
-    await client.unary(getHomeTimeline, { viewerId: 'a' }, { headers, timeoutMs: 5_000 });
+    expect(tookMs).toBeLessThan(15_000);
+    await eventually(() => client.unary(getHomeTimeline, { viewerId: 'a' }, { headers }));
     client.close();
   });
 

@@ -20,7 +20,8 @@ export interface TestDoor {
   readonly flows: FakeFlows;
   readonly metrics: Metrics;
   readonly logLines: string[];
-  setReady(ready: boolean): void;
+  /** For everything, or for pages alone. */
+  setReady(ready: boolean | 'for pages'): void;
 }
 
 export function testConfig(env: Readonly<Record<string, string>> = {}): Config {
@@ -46,7 +47,7 @@ export async function startDoor(
   const logLines: string[] = [];
   const lines: DestinationStream = { write: (line) => void logLines.push(line) };
   const listeners = new Set<() => void>();
-  let ready = true;
+  let ready: boolean | 'for pages' = true;
   const frontDoor = createFrontDoor({
     config,
     runtime: { clock: systemClock, random: systemRandom, log: pino({ level: 'debug', base: null }, lines) },
@@ -54,7 +55,8 @@ export async function startDoor(
     flows,
     findApiKey: options.findApiKey ?? findTestKey,
     readiness: {
-      isReady: () => ready,
+      isReady: () => ready !== false,
+      takesWrites: () => ready === true,
       onChange(listener) {
         listeners.add(listener);
         return () => void listeners.delete(listener);

@@ -196,8 +196,19 @@ describe('a request is refused for', () => {
     { what: 'broken JSON', body: '{"viewerId":' },
     { what: 'a list instead of an object', body: '[]' },
     { what: 'nothing', body: '' },
-  ])('$what in Connect JSON', async ({ body }) => {
-    const answer = await postJson('PostService/GetPost', body);
+    { what: 'a field that there is not', body: '{"viewerId":"a","postId":"1","postID":"2"}' },
+    {
+      what: 'a field that is misspelled, where leaving it out would show a post to everybody',
+      method: 'PostService/PublishPost',
+      body: '{"authorId":"a","text":"secret","visiblity":"VISIBILITY_PRIVATE"}',
+    },
+    {
+      what: 'a visibility that is misspelled',
+      method: 'PostService/PublishPost',
+      body: '{"authorId":"a","text":"secret","visibility":"VISIBILITY_PRIVAT"}',
+    },
+  ])('$what in Connect JSON', async ({ body, method = 'PostService/GetPost' }) => {
+    const answer = await postJson(method, body);
     expect(answer).toMatchObject({ status: 400, error: { code: 'invalid_argument' }, reasons: ['INVALID_MESSAGE'] });
     expect(door.flows.reached).toEqual([]);
   });

@@ -56,6 +56,20 @@ describe.each(TRANSPORTS)('by $name', ({ open }) => {
     expect((error as ConnectError).findDetails(ErrorInfoSchema)).toMatchObject([{ reason: 'SERVICE_NOT_FOUND' }]);
   });
 
+  it('health tells services that only read from those that change something, whose readiness is another', async () => {
+    const health = createClient(Health, open());
+    const statusOf = async (service: string) => (await health.check({ service })).status;
+    door.setReady('for pages');
+    try {
+      for (const service of ['', 'tributary.v1.TimelineService', 'grpc.health.v1.Health'])
+        expect(await statusOf(service)).toBe(1);
+      for (const service of ['tributary.v1.PostService', 'tributary.v1.GraphService'])
+        expect(await statusOf(service)).toBe(2);
+    } finally {
+      door.setReady(true);
+    }
+  });
+
   it('health follows readiness, answers at once, and says each change once', async () => {
     const health = createClient(Health, open());
     const leave = new AbortController();

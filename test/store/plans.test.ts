@@ -3,10 +3,12 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Database } from '../../src/store/postgres/client.ts';
 import { createLoadHomeNewer, createLoadHomeOlder } from '../../src/store/postgres/home-pages.ts';
 import { loadAuthorPosts } from '../../src/store/postgres/posts.ts';
+import { findOverdue } from '../../src/store/postgres/reconcile.ts';
 import { POST_ID_MAX, type TenantId } from '../../src/timeline/ids.ts';
 import { blocksTouched } from '../harness/blocks-touched.ts';
 import { createTestDatabase, type TestDatabase } from '../harness/database.ts';
 import { userId } from '../harness/service.ts';
+import { ids } from './redis/cache-under-test.ts';
 
 const TENANT = 'plans' as TenantId;
 const DELETED = 100_000;
@@ -41,6 +43,25 @@ it.each([
   for (const mode of ['force_custom_plan', 'force_generic_plan']) {
     expect(await blocksTouched(database, { load, mode, rows: 15 })).toBeLessThan(BLOCKS_MAX);
   }
+});
+
+it('whether anything explains what a timeline lacks costs nothing for what others wait for, however much that is', async () => {
+  await database.sql("INSERT INTO post_stats (tenant_id, post_id, author_id) VALUES ($1, 1, 'ada')", [TENANT]);
+  await database.sql(
+    `INSERT INTO outbox (tenant_id, kind, payload)
+    SELECT $1, 'follows_changed', jsonb_build_object('followerId', 'reader-' || n) FROM generate_series(1, 60000) n`,
+    [TENANT],
+  );
+  await database.sql('VACUUM ANALYZE outbox');
+  const query = { tenant: TENANT, viewer: userId('rita'), postIds: ids(1), settleMs: -1_000 };
+  const load = (to: Database) => findOverdue(to, signal, query);
+  for (const mode of ['force_custom_plan', 'force_generic_plan'])
+    expect(await blocksTouched(database, { load, mode, rows: 1 })).toBeLessThan(BLOCKS_MAX);
+  await database.sql(
+    `INSERT INTO outbox (tenant_id, kind, payload) VALUES ($1, 'follows_changed', '{"followerId": "rita"}')`,
+    [TENANT],
+  );
+  expect(await blocksTouched(database, { load, mode: 'force_generic_plan', rows: 0 })).toBeLessThan(BLOCKS_MAX);
 });
 
 it('a follow is planned once for a connection, and touches no more than one that is planned for itself', async () => {

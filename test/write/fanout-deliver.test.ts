@@ -5,7 +5,7 @@ import { type FanoutJobKey, loadFollowerPage, takeLease } from '../../src/store/
 import { appendFanoutGeneration } from '../../src/store/postgres/posts.ts';
 import { eventually, within } from '../harness/eventually.ts';
 import { createTestClock } from '../harness/test-clock.ts';
-import { type FanoutStage, followers, openStage, soon, user } from './fanout-stage.ts';
+import { type FanoutStage, followers, openStage, soon, toldToStop, user } from './fanout-stage.ts';
 
 let stage: FanoutStage;
 beforeEach(async () => {
@@ -147,7 +147,23 @@ describe('a worker that vanishes half-way', () => {
     );
     expect(await deliver(stop.signal, job)).toBe('failed');
     expect(await stage.job(job.postId)).toMatchObject({ done: false, leased: false });
+    // No fault of anybody's: the log has none.
+    expect(stage.events.failed).toEqual([]);
     await eventually(async () => expect(await stage.deliverer()(soon(), job)).toBe('delivered'));
+  });
+
+  it('because it was told to stop while it took the lease gives that back at once', async () => {
+    const job = await publish();
+    const stop = new AbortController();
+    const { jobs } = stage;
+    const deliver = stage.deliverer({
+      jobs: {
+        ...jobs,
+        takeLease: (signal, of) => toldToStop(stop, signal, () => jobs.takeLease(soon(), of)),
+      },
+    });
+    expect(await deliver(stop.signal, job)).toBe('failed');
+    expect(await stage.job(job.postId)).toMatchObject({ done: false, leased: false });
   });
 });
 

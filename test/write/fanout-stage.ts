@@ -46,6 +46,8 @@ export interface JobRow {
 export interface FanoutStage {
   readonly rows: TestDatabase;
   readonly database: Database;
+  /** The row's verbs, of which a test may replace some. */
+  readonly jobs: DeliverParts['jobs'];
   readonly timelines: Timelines;
   readonly keys: Keys;
   readonly lists: PulledLists;
@@ -97,6 +99,18 @@ export function followers(count: number): readonly string[] {
 /** Attempts against a job that make it a dead letter. */
 export const ATTEMPTS_MAX = 5;
 
+/** Does what takes hold of something, and has the process told to stop before the answer is there: the caller learns of the one or of the other. */
+export async function toldToStop<Held>(
+  stop: AbortController,
+  signal: AbortSignal,
+  hold: () => Promise<Held>,
+): Promise<Held> {
+  const held = await hold();
+  stop.abort();
+  signal.throwIfAborted();
+  return held;
+}
+
 let sequence = 0;
 
 /** On the shared cache, or on another. */
@@ -137,6 +151,15 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
     dropped: 0,
   };
 
+  const jobs: DeliverParts['jobs'] = {
+    takeLease: (signal, job) => fanoutJobs.takeLease(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
+    checkpoint: (signal, job) => fanoutJobs.checkpoint(database, signal, job),
+    finish: (signal, job) => fanoutJobs.finishJob(database, signal, job),
+    fail: (signal, job) => fanoutJobs.failJob(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
+    giveWay: (signal, job) => fanoutJobs.giveWay(database, signal, job),
+    bury: (signal, job) => buryJob(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
+  };
+
   const entries = async (viewer: string): Promise<readonly number[] | undefined> => {
     const of = { tenant, viewer: user(viewer), direction: 'newer', position: 0, count: 1_000 } as const;
     const page = await timelines.page(soon(), of);
@@ -146,6 +169,7 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
   return {
     rows,
     database,
+    jobs,
     timelines,
     keys,
     lists,
@@ -171,14 +195,7 @@ export async function openStage(of: Partial<CacheOptions> = {}): Promise<FanoutS
     },
     deliverer: (parts = {}, push = {}, list = {}) =>
       createDeliver({
-        jobs: {
-          takeLease: (signal, job) => fanoutJobs.takeLease(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
-          checkpoint: (signal, job) => fanoutJobs.checkpoint(database, signal, job),
-          finish: (signal, job) => fanoutJobs.finishJob(database, signal, job),
-          fail: (signal, job) => fanoutJobs.failJob(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
-          giveWay: (signal, job) => fanoutJobs.giveWay(database, signal, job),
-          bury: (signal, job) => buryJob(database, signal, { ...job, attemptsMax: ATTEMPTS_MAX }),
-        },
+        jobs,
         turn: { othersWait: async () => false, isEnding: () => false },
         blame: createBlame(),
         loadSubject: (signal, query) => fanoutJobs.loadSubject(database, signal, query),

@@ -9,10 +9,10 @@ import type { OutboxEvent } from '../../src/store/postgres/outbox.ts';
 import * as outbox from '../../src/store/postgres/outbox.ts';
 import { postIdFrom } from '../../src/timeline/ids.ts';
 import { createFanoutRelay, type FanoutRelay, type FanoutRelayParts } from '../../src/write/fanout-relay.ts';
-import { createOutboxRelay } from '../../src/write/outbox-relay.ts';
+import { createOutboxRelay, type OutboxRelayParts } from '../../src/write/outbox-relay.ts';
 import { eventually } from '../harness/eventually.ts';
 import { openQueueStage, type QueueStage } from '../queue/queue-stage.ts';
-import { type FanoutStage, followers, openStage, soon } from './fanout-stage.ts';
+import { type FanoutStage, followers, openStage, soon, toldToStop } from './fanout-stage.ts';
 
 let stage: FanoutStage;
 beforeEach(async () => {
@@ -30,7 +30,7 @@ describe('the outbox relay', () => {
     failing = () => false;
   });
 
-  const createRelay = () =>
+  const createRelay = (parts: Partial<OutboxRelayParts> = {}) =>
     createOutboxRelay({
       claimEvents: (signal, input) => outbox.claimEvents(stage.database, signal, input),
       finishEvents: (signal, ids) => outbox.finishEvents(stage.database, signal, ids),
@@ -47,6 +47,7 @@ describe('the outbox relay', () => {
         eventFailed: () => undefined,
         relayLag: (seconds) => lags.push(seconds),
       },
+      ...parts,
     });
 
   const openEvents = async (): Promise<number> =>
@@ -154,6 +155,19 @@ describe('the outbox relay', () => {
     });
     expect(handled).toHaveLength(20);
   });
+
+  it('that is told to stop while its claim is under way gives back all of it', async () => {
+    for (let count = 0; count < 5; count += 1) await stage.publish('ada');
+    const stop = new AbortController();
+    const relay = createRelay({
+      claimEvents: (signal, input) => toldToStop(stop, signal, () => outbox.claimEvents(stage.database, soon(), input)),
+    });
+    await relay(stop.signal).catch(() => undefined);
+    expect(handled).toEqual([]);
+    const held = 'SELECT event_id FROM outbox WHERE lease_until > now()';
+    expect(await stage.rows.sql(held)).toEqual([]);
+    expect(await openEvents()).toBe(5);
+  });
 });
 
 describe('the fan-out relay', () => {
@@ -201,6 +215,18 @@ describe('the fan-out relay', () => {
     await eventually(async () => expect(await stage.job(found)).toMatchObject({ done: true }));
     expect(await stage.entries('f012')).toEqual([nudged, found]);
     await eventually(() => expect(results).toEqual(['nudge added 1', 'round added 1']));
+  });
+
+  it('that is told to stop while its claim is under way hints all of it', async () => {
+    for (let count = 0; count < 3; count += 1) await stage.publish('ada');
+    const stop = new AbortController();
+    const relay = createRelay({
+      claimDueJobs: (signal, input) =>
+        toldToStop(stop, signal, () => fanoutJobs.claimDueJobs(stage.database, soon(), input)),
+    });
+    await relay.runOnce(stop.signal).catch(() => undefined);
+    expect(results).toEqual(['round added 3']);
+    expect(await queueStage.queue.countWaiting(soon())).toBe(3);
   });
 
   it('hints again what the queue has forgotten', async () => {

@@ -211,8 +211,10 @@ return out
 `;
 
 /**
- * KEYS: one set. ARGV: token, lease in ms, life in ms. Only one rebuild runs: a running one is left alone until its lease is over, and keeps what it was pushed when it is
- * taken over. A last member that is no state is not ours, and nothing above it can be trusted. Answers 'won', 'busy' or 'ready'.
+ * KEYS: one set. ARGV: token, lease in ms, life in ms, whose tokens begin with this. Only one rebuild runs: a running one is left alone until its lease is over, and keeps what it was pushed when
+ * it is taken over. One of the same owner is over, whatever its lease says: an owner begins no second one while the first runs, so what stands there is of a `begin` whose answer was lost. It is taken
+ * over with a new token and not with its own, so that the lost call, should it arrive after a deletion, leaves a claim that nobody commits. A last member that is no state is not ours, and nothing
+ * above it can be trusted. Answers 'won', 'busy' or 'ready'.
  */
 export const BEGIN = `${SCRIPT_HEAD}
 local time = redis.call('TIME')
@@ -225,7 +227,7 @@ if state[1] then
   if token == ARGV[1] then return 'won' end
   if not token then
     redis.call('DEL', KEYS[1])
-  elseif now - tonumber(since) < tonumber(ARGV[2]) then
+  elseif string.sub(token, 1, #ARGV[4] + 1) ~= ARGV[4] .. '-' and now - tonumber(since) < tonumber(ARGV[2]) then
     return 'busy'
   else
     redis.call('ZREM', KEYS[1], state[1])

@@ -26,8 +26,14 @@ export interface PageRange {
 
 /** `Of` says which set. */
 export interface EntrySets<Of> {
-  /** Asks for the right to rebuild. `busy`: another rebuild runs, and is younger than its lease. */
-  begin(signal: AbortSignal, of: Of & { readonly token: string }): Promise<'won' | 'busy' | 'ready'>;
+  /**
+   * Asks for the right to rebuild. `busy`: another rebuild runs, and is younger than its lease. `owner`: who has no other rebuild of this set under way, whose tokens are `<owner>-…`; what they left there
+   * is taken over at once.
+   */
+  begin(
+    signal: AbortSignal,
+    of: Of & { readonly token: string; readonly owner?: string },
+  ): Promise<'won' | 'busy' | 'ready'>;
   /** Adds posts, of whatever age, in calls of bounded size; with a token only while the rebuild of that token runs. False where the set is not (or no longer) there. */
   addOlder(
     signal: AbortSignal,
@@ -78,7 +84,8 @@ export function createEntrySets<Of>(
   return {
     async begin(signal, of) {
       if (!TOKEN_FORM.test(of.token)) throw new Error('a token of a rebuild is 1 to 40 of A-Z, a-z, 0-9, _ and -');
-      const args = [of.token, options.rebuildLeaseMs, options.rebuildLeaseMs * BUILDING_LIFE_LEASES];
+      const lifeMs = options.rebuildLeaseMs * BUILDING_LIFE_LEASES;
+      const args = [of.token, options.rebuildLeaseMs, lifeMs, of.owner ?? of.token];
       return (await cache.run(signal, 'begin', [keyOf(of)], args)) as 'won' | 'busy' | 'ready';
     },
 

@@ -24,8 +24,8 @@ export interface CacheUnderTest {
 
 /** Generous: a busy machine must not fail a test of something else. */
 export const PATIENT: Pick<CacheOptions, 'commandTimeoutMs' | 'connectTimeoutMs' | 'clientFailed'> = {
-  commandTimeoutMs: 5_000,
-  connectTimeoutMs: 5_000,
+  commandTimeoutMs: 20_000,
+  connectTimeoutMs: 20_000,
   clientFailed: () => undefined,
 };
 

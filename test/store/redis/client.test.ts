@@ -95,7 +95,9 @@ describe('a server that is restarted', () => {
     const results = pushTo(under.cache);
     await eventually(() => expect(proxy.bytesUp).toBeGreaterThan(10_000));
     proxy.reset();
-    expect((await within(results, 1_000)).filter((result) => 'error' in result).length).toBeGreaterThan(0);
+    expect(
+      (await within(results, PATIENT.commandTimeoutMs / 2)).filter((result) => 'error' in result).length,
+    ).toBeGreaterThan(0);
   });
 
   it('or that forgot its scripts and kept its connections gets them again', async () => {
@@ -127,7 +129,7 @@ describe('a network that drops everything for 600 ms', () => {
     proxy.blackhole();
     const until = performance.now() + 600;
     while (performance.now() < until) {
-      const [lookup] = await within(facts.lookUp(soon(), tenant, [postId], newToken()), 5_000);
+      const [lookup] = await within(facts.lookUp(soon(), tenant, [postId], newToken()), 20_000);
       kinds.add(lookup?.kind ?? 'none');
     }
     expect([...kinds]).toEqual(['error']);
@@ -164,7 +166,7 @@ describe('a network that drops everything for 600 ms', () => {
       patient.cache.remove(signal, KEYS),
       patient.cache.write(signal, [{ key: 'k', value: 'v' }], 1_000),
     ];
-    for (const result of await within(Promise.allSettled(work), 5_000)) {
+    for (const result of await within(Promise.allSettled(work), 10_000)) {
       expect(result).toMatchObject({ status: 'rejected', reason: late });
     }
     await patient.close();
@@ -233,7 +235,7 @@ describe('close', () => {
   it('leaves no connection, whatever the state of it, and fails what is in flight', async () => {
     proxy.blackhole();
     const reading = under.cache.read(soon(), ['k']);
-    await within(under.cache.close(), 2_500);
+    await within(under.cache.close(), PATIENT.commandTimeoutMs / 2);
     expect(await reading).toEqual([{ error: UNAVAILABLE }]);
     under.raw.disconnect();
     await proxy.restore();
@@ -243,8 +245,8 @@ describe('close', () => {
   it('is prompt while there is no server, and twice', async () => {
     await proxy.refuse();
     await eventually(() => expect(faults.length).toBeGreaterThan(0));
-    await within(under.cache.close(), 2_500);
-    await within(under.cache.close(), 2_500);
+    await within(under.cache.close(), PATIENT.commandTimeoutMs / 2);
+    await within(under.cache.close(), PATIENT.commandTimeoutMs / 2);
     const taken = proxy.connectionsTaken;
     await proxy.restore();
     await new Promise((resolve) => setTimeout(resolve, 300));

@@ -3,7 +3,7 @@
 
 -- Up Migration
 
-CREATE INDEX authors_pulled ON authors (tenant_id, author_id) WHERE fanout_class <> 'push';
+CREATE INDEX IF NOT EXISTS authors_pulled ON authors (tenant_id, author_id) WHERE fanout_class <> 'push';
 
 -- Down Migration
 

@@ -7,7 +7,7 @@
 
 -- Up Migration
 
-CREATE INDEX follows_uncleaned ON follows (ended_at) WHERE ended_at IS NOT NULL AND cleaned_at IS NULL;
+CREATE INDEX IF NOT EXISTS follows_uncleaned ON follows (ended_at) WHERE ended_at IS NOT NULL AND cleaned_at IS NULL;
 
 CREATE FUNCTION start_follows(tenant text, follower text, asked text[], follows_max integer)
 RETURNS TABLE (followee text, relation_version bigint, outcome text) LANGUAGE plpgsql AS $$

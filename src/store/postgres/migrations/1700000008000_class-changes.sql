@@ -2,7 +2,7 @@
 
 -- Up Migration
 
-CREATE INDEX authors_by_class_change ON authors (class_changed_at) WHERE class_changed_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS authors_by_class_change ON authors (class_changed_at) WHERE class_changed_at IS NOT NULL;
 
 -- Down Migration
 
