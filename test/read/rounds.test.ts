@@ -173,11 +173,13 @@ describe('a page', () => {
     await back.settle();
     await warm('rita');
     await cached.evict('pm', 'pb', 'am', 'ap', 'rel', 'pc');
+    const before = await counted('postgres', 'home');
     const cold = await counting(() => readHome('rita'));
     expect(cold.result.views).toHaveLength(20);
     expect(cold.redis).toBeLessThanOrEqual(4);
     expect(cold.postgres).toBeLessThanOrEqual(2);
-    expect(cold.postgres).toBeGreaterThan(0);
+    // By the service's own count: on the wire, one batch behind a connection that is being closed is no turn.
+    expect((await counted('postgres', 'home')) - before).toBeGreaterThan(0);
     // What was loaded of targets has been stored too.
     const next = await counting(() => readHome('rita'));
     expect(next.redis).toBeLessThanOrEqual(4);
