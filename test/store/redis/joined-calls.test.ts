@@ -123,6 +123,24 @@ it('are answered as if each had been asked for alone, and left as that would lea
   }
 });
 
+it('get the page that each asked for, whatever others of the turn ask for', async () => {
+  const readHome = createReadHomeEntries(under.cache, under.keys, TIMELINES);
+  const whole = (await makeScene()).filter((_, index) => index % CASES.length === 0);
+  const asked = whole.flatMap((of) =>
+    ([1, 2, 20] as const).flatMap((count) => [
+      { ...of, ...NEWEST, count },
+      { ...of, ...NEWEST, direction: 'newer' as const, count },
+      { ...of, direction: 'newer' as const, position: 0, count },
+      { ...of, direction: 'newer' as const, position: 1, count },
+      { ...of, direction: 'newer' as const, position: 10_001, count },
+    ]),
+  );
+  const alone = [];
+  for (const one of asked) alone.push(await readHome(soon(), one));
+  expect(new Set(alone.map(({ page }) => JSON.stringify(page))).size).toBeGreaterThan(10);
+  expect(await Promise.all(asked.map((one) => readHome(soon(), one)))).toEqual(alone);
+});
+
 it('of two slots of a cluster do not wait for one another', async () => {
   const [tenant, other] = [newTenant(), newTenant()];
   const viewer = user('viewer');
