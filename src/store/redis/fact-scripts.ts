@@ -51,7 +51,7 @@ return out
 
 /**
  * The same for fields of hashes. KEYS: hashes. ARGV: life of a token in ms, life of a hash in ms, then for each hash the token and the fields, with commas between them. A token carries its own end,
- * since fields have no life of their own. Answers one text for each hash, a line for each field.
+ * since fields have no life of their own. A hash gets its life with its first token, as does one that somebody else made to live for ever. Answers one text for each hash, a line for each field.
  */
 export const LEASE_GET_FIELDS = `${SCRIPT_HEAD}${LINE}
 local time = redis.call('TIME')
@@ -61,7 +61,6 @@ for i, key in ipairs(KEYS) do
   local asked = ARGV[i + 2]
   local first = string.find(asked, ',', 1, true)
   local own = 't' .. string.sub(asked, 1, first - 1) .. ':'
-  local fresh = redis.call('EXISTS', key) == 0
   local lines = {}
   for field in string.gmatch(string.sub(asked, first), '[^,]+') do
     local value = redis.call('HGET', key, field)
@@ -74,7 +73,7 @@ for i, key in ipairs(KEYS) do
       lines[#lines + 1] = ''
     end
   end
-  if fresh then redis.call('PEXPIRE', key, ARGV[2]) end
+  if redis.call('PTTL', key) == -1 then redis.call('PEXPIRE', key, ARGV[2]) end
   out[i] = table.concat(lines, '\\n')
 end
 return out

@@ -366,6 +366,20 @@ export function factLaws(open: () => CacheUnderTest): void {
       await facts.fill(soon(), scope, token, [[AUTHOR, NO_RELATION]]);
       expect(await under.raw.pttl(under.keys.relations(scope.tenant, scope.viewer))).toBeGreaterThan(0);
     });
+
+    it('that somebody else made to live for ever have an end once they are read, and so has a token among them', async () => {
+      const facts = createRelationFacts(under.cache, under.keys, options());
+      const scope = { tenant: newTenant(), viewer: user('viewer') };
+      const key = under.keys.relations(scope.tenant, scope.viewer);
+      await under.raw.hset(key, AUTHOR, encodeRelation(NO_RELATION), 'other', 'tx:9000000000000000');
+      const lookups = await facts.lookUp(soon(), scope, [AUTHOR, user('other')], newToken());
+      expect(lookups.map(({ kind }) => kind)).toEqual(['hit', 'loading']);
+      const life = await under.raw.pttl(key);
+      expect(life).toBeGreaterThan(0);
+      await under.raw.pexpire(key, 5_000);
+      await facts.lookUp(soon(), scope, [AUTHOR], newToken());
+      expect(await under.raw.pttl(key)).toBeLessThanOrEqual(5_000);
+    });
   });
 
   describe('clean-up after an unfollow', () => {
