@@ -178,7 +178,14 @@ describe('an index that is built beside what runs', { timeout: 60_000 }, () => {
     const turn = before
       .query('SELECT pg_advisory_lock($1)', [PG_MIGRATE_LOCK_ID])
       .then(() => before.query('SELECT pg_advisory_unlock($1)', [PG_MIGRATE_LOCK_ID]));
-    const both = Promise.all([turn, migrating]);
+    let isThrough = false;
+    const both = Promise.all([turn.then(() => (isThrough = true)), migrating]);
+    await eventually(async () => {
+      const waits = await database.sql(
+        "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+      );
+      expect(isThrough || waits.length === 1).toBe(true);
+    });
     await writer.query('COMMIT');
     await within(both, 20_000);
     expect(await isValid()).toBe(true);
