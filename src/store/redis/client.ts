@@ -83,6 +83,8 @@ export interface Cache {
   info(signal: AbortSignal, section: string): Promise<readonly string[]>;
   /** Asks for a sign of life, past the guard: of the server, or of any master of a cluster that takes commands. Throws where there is none. */
   ping(signal: AbortSignal): Promise<void>;
+  /** The slot of a key on a cluster, outside of which no call goes; undefined on one server. */
+  slotOf(key: string): number | undefined;
   /** The master of a cluster that a key belongs to, as far as is known; undefined on one server. */
   nodeOf(key: string): string | undefined;
   /** As `ping`, of one master. Throws also where it answers, but nothing else, since it holds the cluster for down. Nothing is asked of one that owns nothing any more. Where it does not answer, it is looked up who owns what: a replica may have taken over. */
@@ -315,6 +317,7 @@ export function createCache(options: CacheOptions): Cache {
       );
     },
 
+    slotOf: (key) => (options.cluster ? slotOf(key) : undefined),
     nodeOf,
 
     async pingNode(signal, node) {
