@@ -152,7 +152,7 @@ describe('an outage makes no dead letter, however long', () => {
           return Promise.reject(stopping.signal.reason);
         },
       });
-      expect(await deliver(stopping.signal, job)).toBe('failed');
+      expect(await deliver(stopping.signal, job)).toBe('stopped');
     }
     expect(await stage.job(job.postId)).toMatchObject({ blamed: 0, dead: false });
   });
