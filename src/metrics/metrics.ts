@@ -35,14 +35,14 @@ export interface Metrics
 const PROCESS_PREFIX = 'tributary_';
 /** Gauges of prom-client that bear the name of a counter, which promtool does not accept; the same by type stay, and can be summed. */
 const MISNAMED = ['nodejs_active_handles_total', 'nodejs_active_requests_total', 'nodejs_active_resources_total'];
-/** A dozen series each that no panel and no alert reads, in every scrape: the heap as a whole says as much. */
-const UNREAD = ['total', 'used', 'available'].map((what) => `nodejs_heap_space_size_${what}_bytes`);
+/** What each space of V8's heap holds: four kB of a scrape for what nobody would act on; the heap as a whole stays. */
+const HEAP_SPACES = ['total', 'used', 'available'].map((what) => `nodejs_heap_space_size_${what}_bytes`);
 
 export function createMetrics(): Metrics {
   const registry = new Registry();
   // CPU, memory, garbage collection and event-loop delay of the process, under the names that prom-client gives them.
   collectDefaultMetrics({ register: registry, prefix: PROCESS_PREFIX });
-  for (const name of [...MISNAMED, ...UNREAD]) registry.removeSingleMetric(`${PROCESS_PREFIX}${name}`);
+  for (const name of [...MISNAMED, ...HEAP_SPACES]) registry.removeSingleMetric(`${PROCESS_PREFIX}${name}`);
   return {
     ...rpcMetrics(registry),
     ...timelineMetrics(registry),

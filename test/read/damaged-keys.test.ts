@@ -64,10 +64,13 @@ const DAMAGES: Readonly<Record<string, (key: string) => Promise<unknown>>> = {
   'a set that is complete below nothing': (key) =>
     put(key, () => redis.zadd(key, -9e15, '9000000000000000', -8e15, 'r')),
 };
-/** One of rita's page. */
+/** Whom or what every read of rita's page asks for; what is of somebody whom she has muted may lie there damaged, and does no harm. */
 async function keyOf(kind: string): Promise<string> {
-  const found = await redis.keys(`${kind}:{*}:${tenant.id}:*`);
-  const key = found.find((each) => kind !== 'rel' || each.endsWith(':rita'));
+  const of: Readonly<Record<string, string>> = { al: 'pam', am: 'ada', ap: 'ada' };
+  const isOfPost = ['pm', 'pb', 'pc'].includes(kind);
+  const id = isOfPost ? cast.post('b3').postId : (of[kind] ?? 'rita');
+  const found = await redis.keys(`${kind}:{*}:${tenant.id}:${id}*`);
+  const key = found.find((each) => kind !== 'tl' || each.endsWith(':rita'));
   if (key === undefined) throw new Error(`there is no ${kind}: to be damaged`);
   return key;
 }

@@ -397,6 +397,8 @@ describe('a change of whom a viewer follows', () => {
       await cast.play(script);
       expect([script, await under.raw.exists(key)]).toEqual([script, 0]);
       await homePages(tenant, 'rita', 5)('');
+      // The event of the call itself, which may be under way: what is put back while it is would be ended with it.
+      await service.settle();
       // As if the call had died before its deletion: the event does it.
       await under.raw.set(key, 'v[0,"nobody",1]');
       await service.database.sql(
