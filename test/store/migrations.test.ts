@@ -59,6 +59,7 @@ it('a service that runs publishes and serves pages while an index is built and p
   const tenant = await running.tenant();
   const cast = tenant.cast();
   const holder = await database.session();
+  const reader = await database.session();
   try {
     await cast.play('rita follows ada; ada posts "before" as a');
     await takeBack(database, 'live-posts-decided');
@@ -87,15 +88,15 @@ it('a service that runs publishes and serves pages while an index is built and p
     await eventually(migrationWaits, { timeoutMs: 20_000 });
     expect(await built()).toBe(0);
     await works('building');
-    await holder.query('COMMIT');
 
-    // And one that reads: the old index does not go while it lasts.
-    await holder.query('BEGIN');
-    await holder.query('SELECT 1 FROM posts LIMIT 1');
+    // And one that reads, before the other ends: the old index does not go while it lasts.
+    await reader.query('BEGIN');
+    await reader.query('SELECT 1 FROM posts LIMIT 1');
+    await holder.query('COMMIT');
     await eventually(async () => expect(await built()).toBe(1), { timeoutMs: 20_000 });
     await eventually(migrationWaits, { timeoutMs: 20_000, everyMs: 5 });
     await works('swapping');
-    await holder.query('COMMIT');
+    await reader.query('COMMIT');
     await migrating;
     expect(
       await database.sql("SELECT 1 FROM pg_indexes WHERE indexname = 'posts_live' AND indexdef LIKE '%INCLUDE%'"),
@@ -108,7 +109,7 @@ it('a service that runs publishes and serves pages while an index is built and p
     ).toHaveLength(1);
     await works('after');
   } finally {
-    await holder.query('ROLLBACK');
+    for (const session of [holder, reader]) await session.query('ROLLBACK');
     await running.stop();
   }
 });
