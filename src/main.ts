@@ -275,7 +275,8 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
     log.info({ config: redacted(config), ...ports }, 'serving');
     return { ...ports, flows, administer, importPosts, metrics, unfit: unfit.promise, stop };
   } catch (error) {
-    await stop();
+    // Whatever cannot be closed has been logged; what kept it from starting is what its user must hear.
+    await stop().catch(() => undefined);
     throw error;
   }
 }

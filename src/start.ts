@@ -16,8 +16,9 @@ import { removeServers, type Servers, startServers } from './embedded/servers.ts
 import { GraphService } from './gen/tributary/v1/graph_service_pb.ts';
 import { PostService } from './gen/tributary/v1/post_service_pb.ts';
 import { TimelineService } from './gen/tributary/v1/timeline_service_pb.ts';
+import { hearSignals } from './lifetime.ts';
 import { type Service, startService } from './main.ts';
-import { systemRuntime } from './runtime.ts';
+import { systemClock, systemRuntime } from './runtime.ts';
 import {
   findForeign,
   holdsAnything,
@@ -52,15 +53,22 @@ const PROGRESS_EVERY_MS = 2_000;
 /** A reason to stop that is for the user to read, without a stack. */
 class Refusal extends Error {}
 
-/** Stopped on purpose, by Ctrl-C or a signal. */
+/** Stopped on purpose: by Ctrl-C, by a signal, or since nobody reads what it says. */
 class Stopped extends Error {}
 
 async function main(): Promise<number> {
   const options = optionsFrom(process.argv.slice(2));
   const stopping = new AbortController();
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-    process.on(signal, () => stopping.abort(new Stopped(signal)));
-  }
+  hearSignals({
+    signals: ['SIGINT', 'SIGTERM', 'SIGHUP'],
+    process,
+    clock: systemClock,
+    told: (signal) => stopping.abort(new Stopped(signal)),
+    // Their guards see that this process is gone, and end them.
+    toldAgain: () => say('Ended at once; the servers end by themselves.'),
+  });
+  // A terminal that was closed, a pipe that nobody reads: what cannot be written must not end the process before what it started.
+  process.stdout.on('error', (error) => stopping.abort(new Stopped(error.message)));
   const cleanUps: (() => Promise<void>)[] = [];
   try {
     await run(options, stopping.signal, (cleanUp) => cleanUps.push(cleanUp));

@@ -23,6 +23,9 @@ const USERS = 1_000;
 const SEED = 10;
 /** Parts of the users that read, in percent. */
 const POINTS = [1, 5, 10, 25, 50, 75, 100] as const;
+/** Where it is only tried out. */
+const POINTS_TINY = [1, 50, 100] as const;
+const TINY_MAX = 100;
 const CHECKS_EACH = 56;
 /** From one post for each check where 1 % read, to one for a hundred where all do. */
 const POSTS_PER_USER = 0.56;
@@ -41,6 +44,7 @@ export const bench: Bench = {
 
 async function sweep(options: BenchOptions, servers: Servers): Promise<BenchResult> {
   const { size = USERS, report } = options;
+  const points: readonly number[] = size > TINY_MAX ? POINTS : POINTS_TINY;
   const signal = AbortSignal.any([options.signal, AbortSignal.timeout(RUN_MAX_MS)]);
   const config = benchConfig(servers, {
     ...PATIENT,
@@ -76,7 +80,7 @@ async function sweep(options: BenchOptions, servers: Servers): Promise<BenchResu
     const figures: Record<string, Figure> = {};
     const costs: Readonly<Record<Policy, number[]>> = { hybrid: [], push: [], pull: [] };
     let worst = 0;
-    for (const [turn, percent] of [POINTS[0], ...POINTS].entries()) {
+    for (const [turn, percent] of [POINTS[0], ...points].entries()) {
       signal.throwIfAborted();
       const active = readers.slice(0, Math.max(1, Math.round((size * percent) / 100)));
       const run = planPoint(graph, active, posts, createSeeded(SEED + turn));
@@ -123,7 +127,7 @@ async function sweep(options: BenchOptions, servers: Servers): Promise<BenchResu
       figures,
       sweep: {
         title: 'CPU of all processes for as many posts, by the part of the users that reads',
-        x: { label: '% of the users read', values: POINTS },
+        x: { label: '% of the users read', values: points },
         y: { label: 's of CPU' },
         series: POLICIES.map((policy) => ({ name: policy, values: costs[policy] })),
       },

@@ -15,7 +15,7 @@ export const RAMP_FACTOR = 1.3;
 const RAMP_STEPS_MAX = 20;
 const RAMP_STEPS_MIN = 2;
 const RAMP_STEP_MS = 5_000;
-const RAMP_STEP_MIN_MS = 1_500;
+const RAMP_STEP_MIN_MS = 1_000;
 export const LAG_MAX_SECONDS = 1;
 /** Of the posts that a step asks for, what must have been answered for it to count. */
 const PUBLISHED_PART_MIN = 0.95;

@@ -33,7 +33,7 @@ const AUTHORS = 200;
 const FOLLOWS_EACH = 20;
 /** How long the load is looked at before the first fault, and at most after each; a smaller run has less of the former. */
 const BEFORE_MS = 10_000;
-const BEFORE_MIN_MS = 2_000;
+const BEFORE_MIN_MS = 1_000;
 const AFTER_MAX_MS = 60_000;
 /** Seconds in a row that must be good. */
 const CALM_SECONDS = 3;

@@ -14,6 +14,7 @@ export type FanoutOutcome =
   | 'nothing'
   | 'gave_way'
   | 'moved'
+  | 'stopped'
   | 'failed'
   | 'dead'
   | 'lost'

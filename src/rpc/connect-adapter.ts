@@ -42,6 +42,13 @@ interface CallState {
 }
 
 const stateKey = createContextKey<CallState | undefined>(undefined);
+/** Nothing of a request is left out or read as something else without a word. */
+const JSON_OPTIONS = {
+  // A field or a value that is misspelled: a post that was to be private would be public.
+  ignoreUnknownFields: false,
+  // Bytes that are no UTF-8: a decoder by itself puts U+FFFD in their place. connect-node takes it, and leaves it out of its type.
+  textDecoder: new TextDecoder('utf-8', { fatal: true }),
+};
 const RPC_CONTENT_TYPE = /^application\/(?:grpc|connect\+|proto\b|json\b)/;
 const RPC_PATH = /^\/[^/]+\/[^/]+$/;
 
@@ -59,8 +66,7 @@ export function createConnectAdapter(parts: {
     acceptCompression: [compressionGzip],
     // Answers are never compressed: they are small, and gzip doubles what they cost.
     compressMinBytes: Number.MAX_SAFE_INTEGER,
-    // A field or a value that is misspelled is not left out without a word: a post that was to be private would be public.
-    jsonOptions: { ignoreUnknownFields: false },
+    jsonOptions: JSON_OPTIONS,
   });
   const byPath = new Map<string, { readonly method: Method; readonly handler: (typeof router.handlers)[number] }>();
   for (const method of table.methods) {

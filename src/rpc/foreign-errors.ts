@@ -22,8 +22,12 @@ export function reasonOfForeignError(code: CodeName, begun: boolean): ForeignErr
     case 'CANCELLED':
       return { reason: 'CALL_CANCELLED', code, message: 'the caller left' };
     case 'UNIMPLEMENTED':
-      // The protocols want this code for a compression that the server does not know.
-      return { reason: 'INVALID_MESSAGE', code, message: 'the request uses an encoding that the server does not know' };
+      // The protocols want this code for a compression that the server does not know, and for more or fewer messages than one.
+      return {
+        reason: 'INVALID_MESSAGE',
+        code,
+        message: 'the request is not one message in an encoding that the server knows',
+      };
     default:
       return begun
         ? { reason: 'INTERNAL', code: 'INTERNAL', message: 'internal error' }

@@ -24,8 +24,8 @@ import type { Pushed, PushPost } from './push-post.ts';
 import type { PushToList } from './push-to-list.ts';
 
 /**
- * `delivered`, `author_only`, `pulled`, `nothing`: done. `gave_way`: due again at once, behind those that wait; `moved`: the same, in a larger lane. `failed`: due again after a pause.
- * `dead`: put aside. `lost`: another has the lease. `not_held`: done before, gone, or in other hands.
+ * `delivered`, `author_only`, `pulled`, `nothing`: done. `gave_way`: due again at once, behind those that wait; `moved`: the same, in a larger lane. `stopped`: due again at once, since the process
+ * was told to stop. `failed`: due again after a pause. `dead`: put aside. `lost`: another has the lease. `not_held`: done before, gone, or in other hands.
  */
 export const DELIVER_OUTCOMES = [
   'delivered',
@@ -34,6 +34,7 @@ export const DELIVER_OUTCOMES = [
   'nothing',
   'gave_way',
   'moved',
+  'stopped',
   'failed',
   'dead',
   'lost',
@@ -173,7 +174,8 @@ export function createDeliver(parts: DeliverParts): Deliver {
       try {
         const outcome = await jobs.fail(AbortSignal.timeout(GIVE_BACK_MS), held);
         if (outcome === 'dead') events.jobDied({ ...keyOf(run), lane: run.lease.lane, error: held.error });
-        return outcome === 'due' ? 'failed' : outcome;
+        if (outcome !== 'due') return outcome;
+        return signal.aborted ? 'stopped' : 'failed';
       } catch (giveBackError) {
         // The lease runs out by itself, and the relay hints the job again.
         events.jobFailed(keyOf(run), giveBackError);

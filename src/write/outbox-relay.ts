@@ -91,6 +91,8 @@ export function createOutboxRelay(parts: OutboxRelayParts): (signal: AbortSignal
       parts.events.eventHandled({ kind: event.kind, outcome: 'done', seconds: seconds() });
       return true;
     } catch (error) {
+      // No fault of the event's: the round is over, or the process was told to stop. It is given back, and due at once.
+      if (signal.aborted) return false;
       parts.events.eventHandled({ kind: event.kind, outcome: 'failed', seconds: seconds() });
       parts.events.eventFailed(event, error);
       return false;

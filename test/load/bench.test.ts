@@ -337,7 +337,7 @@ describe('a tiny run', () => {
       });
       expect(record?.commit).toMatch(/^[0-9a-f]{12}|^unknown$/);
       const point = { ...figure('times the CPU of the better of push and pull'), max: 1.1 };
-      for (const percent of [1, 5, 10, 25, 50, 75, 100]) {
+      for (const percent of [1, 50, 100]) {
         expect(record?.result.figures?.[`${percent} % active`]).toEqual(point);
       }
       expect(readFileSync(path.join(folder, 'policy.svg'), 'utf8')).toMatch(/^<svg[\s\S]*<\/svg>\n$/);

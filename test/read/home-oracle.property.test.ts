@@ -18,7 +18,7 @@ const RUNS = Number(env['TRIBUTARY_PROPERTY_RUNS'] ?? 30);
 const OPERATIONS = Number(env['TRIBUTARY_PROPERTY_OPERATIONS'] ?? 0);
 const MINUTES = Number(env['TRIBUTARY_PROPERTY_MINUTES'] ?? 600);
 /** The suite must not wait for this file alone; a busy machine plays fewer histories. */
-const SUITE_MS = 25_000;
+const SUITE_MS = 15_000;
 const AT_ONCE = Number(env['TRIBUTARY_PROPERTY_AT_ONCE'] ?? 6);
 const HISTORIES_PER_SEED = 100;
 const PROGRESS_EVERY_MS = 15_000;

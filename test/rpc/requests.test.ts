@@ -203,6 +203,17 @@ describe('a request is refused for', () => {
       body: '{"authorId":"a","text":"secret","visiblity":"VISIBILITY_PRIVATE"}',
     },
     {
+      what: 'a field that is there twice, of which one would be left out',
+      method: 'PostService/PublishPost',
+      body: '{"authorId":"a","text":"secret","visibility":"VISIBILITY_PRIVATE","visibility":"VISIBILITY_PUBLIC"}',
+    },
+    {
+      what: 'a field by both of its names',
+      method: 'PostService/PublishPost',
+      body: '{"authorId":"a","author_id":"b","text":"x"}',
+    },
+    { what: 'something after the message', body: '{"viewerId":"a","postId":"1"}{}' },
+    {
       what: 'a visibility that is misspelled',
       method: 'PostService/PublishPost',
       body: '{"authorId":"a","text":"secret","visibility":"VISIBILITY_PRIVAT"}',
@@ -221,6 +232,15 @@ describe('a request is refused for', () => {
     });
     expect(response.status).toBe(400);
     expect(await response.json()).toMatchObject({ code: 'invalid_argument' });
+    expect(door.flows.reached).toEqual([]);
+  });
+
+  it('text that is not UTF-8, in whatever form, rather than published with other characters in its place', async () => {
+    const body = Buffer.from('{"authorId":"a","text":"caf\xe9"}', 'latin1');
+    const refusal = { status: 400, error: { code: 'invalid_argument' }, reasons: ['INVALID_MESSAGE'] };
+    expect(await postJson('PostService/PublishPost', body)).toMatchObject(refusal);
+    const binary = Buffer.from('\x0a\x01a\x12\x04caf\xe9', 'latin1');
+    expect(await postJson('PostService/PublishPost', binary, 'application/proto')).toMatchObject(refusal);
     expect(door.flows.reached).toEqual([]);
   });
 
@@ -323,10 +343,10 @@ describe('authors whose IDs are names of an object’s own parts', () => {
   });
 });
 
-async function postJson(path: string, body: string) {
+async function postJson(path: string, body: string | Buffer<ArrayBuffer>, contentType = 'application/json') {
   const response = await fetch(`http://127.0.0.1:${door.httpPort}/tributary.v1.${path}`, {
     method: 'POST',
-    headers: { ...headers, 'content-type': 'application/json' },
+    headers: { ...headers, 'content-type': contentType },
     body,
   });
   const text = await response.text();

@@ -152,7 +152,7 @@ describe('an outage makes no dead letter, however long', () => {
           return Promise.reject(stopping.signal.reason);
         },
       });
-      expect(await deliver(stopping.signal, job)).toBe('failed');
+      expect(await deliver(stopping.signal, job)).toBe('stopped');
     }
     expect(await stage.job(job.postId)).toMatchObject({ blamed: 0, dead: false });
   });
@@ -243,6 +243,9 @@ it('a service delivers what was published while Redis, then Postgres, was away, 
       REDIS_CACHE_URL: cacheProxy.through(servers.cacheUrl),
       FANOUT_ATTEMPTS_MAX: '2',
       FANOUT_FOLLOWER_PAGE: '2',
+      // What was held when Postgres went away is free again when its lease is over.
+      FANOUT_LEASE_MS: '2000',
+      RELAY_EVERY_MS: '100',
     },
   });
   const attempts = async (): Promise<number> =>
@@ -260,7 +263,7 @@ it('a service delivers what was published while Redis, then Postgres, was away, 
 
     await cacheProxy.refuse();
     await cast.play('ada posts "one" as one');
-    await eventually(async () => expect(await attempts()).toBeGreaterThanOrEqual(4), { timeoutMs: 30_000 });
+    await eventually(async () => expect(await attempts()).toBeGreaterThanOrEqual(3), { timeoutMs: 30_000 });
     await cacheProxy.restore();
     await service.settle();
 

@@ -161,7 +161,7 @@ describe('a job that began before a change of class', () => {
         },
       },
     );
-    expect(await dying(stop.signal, job)).toBe('failed');
+    expect(await dying(stop.signal, job)).toBe('stopped');
     await become('both', 2);
     await openList(2);
     await eventually(async () => expect(await stage.deliverer()(soon(), job)).toBe('delivered'));
@@ -257,7 +257,7 @@ it('measures the time of its pushes, also over several runs', async () => {
       },
     },
   );
-  expect(await dying(stop.signal, job)).toBe('failed');
+  expect(await dying(stop.signal, job)).toBe('stopped');
   const pushing = async (): Promise<number> => {
     const [row] = await stage.rows.sql<{ pushing_ms: number }>(
       'SELECT pushing_ms FROM fanout_jobs WHERE post_id = $1',

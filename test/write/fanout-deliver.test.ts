@@ -145,7 +145,7 @@ describe('a worker that vanishes half-way', () => {
         },
       },
     );
-    expect(await deliver(stop.signal, job)).toBe('failed');
+    expect(await deliver(stop.signal, job)).toBe('stopped');
     expect(await stage.job(job.postId)).toMatchObject({ done: false, leased: false });
     // No fault of anybody's: the log has none.
     expect(stage.events.failed).toEqual([]);
@@ -162,7 +162,7 @@ describe('a worker that vanishes half-way', () => {
         takeLease: (signal, of) => toldToStop(stop, signal, () => jobs.takeLease(soon(), of)),
       },
     });
-    expect(await deliver(stop.signal, job)).toBe('failed');
+    expect(await deliver(stop.signal, job)).toBe('stopped');
     expect(await stage.job(job.postId)).toMatchObject({ done: false, leased: false });
   });
 });
