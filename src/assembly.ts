@@ -8,6 +8,7 @@ import { createListAuthorPosts } from './read/author-posts.ts';
 import { createGraphLists } from './read/graph-lists.ts';
 import { createHomeTimeline } from './read/home-timeline.ts';
 import type { ReadEvents } from './read/measure.ts';
+import { createNamedPeople } from './read/named-people.ts';
 import { createOpenPageFacts } from './read/page-facts.ts';
 import { createPageTokens } from './read/page-token.ts';
 import { createReadPosts } from './read/posts.ts';
@@ -82,6 +83,7 @@ export function assemble(parts: {
       metrics.pageServed({ ...page, short: !end && page.entries < pageSize, empty: !end && page.entries === 0 }),
   };
   const tokens = createPageTokens({ keys: config.pageTokenKeys, rejected: (fault) => metrics.tokenRejected(fault) });
+  const named = createNamedPeople();
   /** Home may leave posts out while Postgres is away, and says so; whoever asks for certain posts is told that they cannot be had. */
   const readingWith = (mayLeaveOut: boolean) => {
     const fallback = { known: cache.known, hasDatabase, mayLeaveOut };
@@ -89,7 +91,7 @@ export function assemble(parts: {
     return {
       clock,
       events,
-      openFacts: createOpenPageFacts({ clock, posts, people, fallback }),
+      openFacts: createOpenPageFacts({ clock, posts, people, named, fallback }),
       openPresenter: createOpenPresenter({
         log,
         posts,

@@ -92,6 +92,7 @@ export function assembleDegradation(parts: {
     message: 'the cache is away',
   });
   const cacheNodes = createNodeBreakers({
+    whole: cache,
     isFailure: isCacheUnreached,
     probe: parts.pingCacheNode,
     refusal: refusalOf('CACHE_UNAVAILABLE', 'a node of the cache is away'),
@@ -170,8 +171,7 @@ export function assembleDegradation(parts: {
     guards: {
       // What the breaker of a node refuses says nothing of the cache as a whole.
       cache(send, node) {
-        const sent = () => cache.call(send);
-        return commands.execute(() => (node === undefined ? sent() : cacheNodes.call(node, sent)));
+        return commands.execute(() => (node === undefined ? cache.call(send) : cacheNodes.call(node, send)));
       },
       database,
     },

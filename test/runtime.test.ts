@@ -1,4 +1,5 @@
-/** What a log line may hold, what randomness is, and how long work goes on that was told to end. */
+/** What a log line may hold, what randomness is, how long work goes on that was told to end, and that a wait has one end. */
+import { getEventListeners } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createLog, systemRandom, untilAborted, withGrace } from '../src/runtime.ts';
 
@@ -58,5 +59,49 @@ describe('work with a grace', () => {
     const quick = new AbortController();
     expect(await withGrace(quick.signal, 100, async () => quick.abort())).toBeUndefined();
     expect(vi.getTimerCount()).toBe(0);
+  });
+});
+
+describe('a wait that an abort may end', () => {
+  const listeners = (signal: AbortSignal): number => getEventListeners(signal, 'abort').length;
+
+  it('ends with the abort where that was first, also where the work has ended and nobody has heard of it yet', async () => {
+    const stop = new AbortController();
+    const work = Promise.withResolvers<string>();
+    const lookedAfter = vi.fn();
+    const waiting = untilAborted(work.promise, stop.signal, lookedAfter);
+    work.resolve('a connection');
+    stop.abort();
+    await expect(waiting).rejects.toMatchObject({ reason: 'CALL_CANCELLED' });
+    expect(lookedAfter).toHaveBeenCalledTimes(1);
+    expect(listeners(stop.signal)).toBe(0);
+  });
+
+  it.each(['resolve', 'reject'] as const)('ends with the work that %ss, and hears no abort after that', async (how) => {
+    const stop = new AbortController();
+    const work = Promise.withResolvers<string>();
+    const lookedAfter = vi.fn();
+    const waiting = untilAborted(work.promise, stop.signal, lookedAfter).then(
+      (value) => `resolve ${value}`,
+      (error) => `reject ${error}`,
+    );
+    expect(listeners(stop.signal)).toBe(1);
+    work[how]('end');
+    expect(await waiting).toBe(`${how} end`);
+    expect(listeners(stop.signal)).toBe(0);
+    stop.abort();
+    expect(lookedAfter).not.toHaveBeenCalled();
+  });
+
+  it('leaves no rejection that nobody handles, where the work fails later', async () => {
+    const work = Promise.withResolvers<string>();
+    const waiting = untilAborted(work.promise, AbortSignal.abort());
+    await expect(waiting).rejects.toMatchObject({ reason: 'CALL_CANCELLED' });
+    const unhandled = vi.fn();
+    process.on('unhandledRejection', unhandled);
+    work.reject(new Error('late'));
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off('unhandledRejection', unhandled);
+    expect(unhandled).not.toHaveBeenCalled();
   });
 });

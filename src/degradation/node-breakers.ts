@@ -2,7 +2,7 @@
  * Owns whether calls to single masters of a cache cluster are worth making: a breaker for each. A page reads from most of the masters, since its posts and authors lie anywhere; without this,
  * one master that does not answer would make every page of every viewer wait out a time-out in each of its batches, which is longer than a read may take.
  *
- * Invariant: what is refused here has been sent to nobody, and tells nothing about the other masters.
+ * Invariant: what is refused here has been sent to nobody, and tells nothing about the other masters; what the breaker of the whole cache refuses tells nothing about any.
  */
 import { type Breaker, type BreakerParts, createBreaker } from './breaker.ts';
 
@@ -13,6 +13,8 @@ export interface NodeBreakers {
 }
 
 export interface NodeBreakersParts extends Pick<BreakerParts, 'isFailure' | 'refusal' | 'clock'> {
+  /** Behind which all masters stand together: it hears how every call ended, and refuses for all of them. */
+  readonly whole: Pick<Breaker, 'isClosed' | 'call'>;
   /** Asks one master for a sign of life, past its breaker. Resolves also where it owns nothing any more: another one took over, and nobody calls it. */
   readonly probe: (signal: AbortSignal, node: string) => Promise<unknown>;
   /** A master went away, by its breaker, or is back. `away`: how many are then. */
@@ -50,7 +52,12 @@ export function createNodeBreakers(parts: NodeBreakersParts): NodeBreakers {
 
   return {
     isClosed: (node) => breakers.get(node)?.isClosed() ?? true,
-    call: (node, work) => breakerOf(node)?.call(work) ?? work(),
+    call(node, work) {
+      const whole = () => parts.whole.call(work);
+      // A refusal is no failure of this master, nor a sign of life.
+      if (!parts.whole.isClosed()) return whole();
+      return breakerOf(node)?.call(whole) ?? whole();
+    },
     stop() {
       for (const breaker of breakers.values()) breaker.stop();
     },

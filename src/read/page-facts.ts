@@ -20,7 +20,7 @@ import type { ReadCall } from './batches.ts';
 import type { CachedPeople } from './cached-people.ts';
 import type { CachedPosts } from './cached-posts.ts';
 import { type Fallback, orKnown } from './known-facts.ts';
-import { createNamedPeople } from './named-people.ts';
+import type { NamedPeopleMemory } from './named-people.ts';
 
 /** Candidates of one fetch, in the page's order. */
 export interface Candidates {
@@ -53,6 +53,8 @@ export interface PageFactsParts {
   readonly clock: Clock;
   readonly posts: Pick<CachedPosts, 'loadMetas'>;
   readonly people: Pick<CachedPeople, 'loadRelations' | 'loadStates'>;
+  /** One for all surfaces of the process. */
+  readonly named: NamedPeopleMemory;
   /** What can be told where the loads fail. */
   readonly fallback?: Fallback;
 }
@@ -62,9 +64,7 @@ export type OpenPageFacts = (call: ReadCall, viewer: UserId) => PageFacts;
 /** As many as dependencies make; what were still missing then would fail the judging. */
 const BATCHES_MAX = 3;
 
-export function createOpenPageFacts({ clock, posts, people, fallback }: PageFactsParts): OpenPageFacts {
-  const named = createNamedPeople();
-
+export function createOpenPageFacts({ clock, posts, people, named, fallback }: PageFactsParts): OpenPageFacts {
   return function openPageFacts(call, viewer) {
     /** Undefined for what does not exist. */
     const metas = new Map<PostId, PostMeta | undefined>();

@@ -76,18 +76,20 @@ export function createReplica(parts: ReplicaParts): Replica {
     return parts.isUnreached(error) ? 'away' : 'failed';
   }
 
-  /** The snapshot, or why there is none. */
+  /** The snapshot, or why there is none. A primary that did not give its mark says nothing against the replica. */
   async function fromReplica<Result>(
     signal: AbortSignal,
     readMark: (signal: AbortSignal) => Promise<Mark>,
     load: (from: Queries) => Promise<Result>,
-  ): Promise<{ readonly value: Result } | { readonly fault: ReplicaFault }> {
+  ): Promise<{ readonly value: Result } | { readonly fault: ReplicaFault; readonly ofReplica: boolean }> {
+    let mark: Mark | undefined;
     const limit = new AbortController();
     const tooLate = (): void => limit.abort(new Error('the replica did not answer in time'));
     let cancelLimit = after(parts.answerMaxMs, tooLate);
     try {
       const limited = AbortSignal.any([signal, limit.signal]);
-      const value = await parts.readCaughtUp(limited, await readMark(limited), (from) => {
+      mark = await readMark(limited);
+      const value = await parts.readCaughtUp(limited, mark, (from) => {
         cancelLimit();
         cancelLimit = after(parts.snapshotMaxMs, tooLate);
         return load(from);
@@ -95,7 +97,7 @@ export function createReplica(parts: ReplicaParts): Replica {
       return { value };
     } catch (error) {
       if (signal.aborted) throw error;
-      return { fault: limit.signal.aborted ? 'away' : faultOf(error) };
+      return { fault: limit.signal.aborted ? 'away' : faultOf(error), ofReplica: mark !== undefined };
     } finally {
       cancelLimit();
     }
@@ -137,7 +139,8 @@ export function createReplica(parts: ReplicaParts): Replica {
             return found.value;
           }
           why = found.fault;
-          resting = { fault: why, untilMs: clock.monotonicMs() + REST_MS };
+          // Else a primary that is short of connections would get all snapshots beside.
+          if (found.ofReplica) resting = { fault: why, untilMs: clock.monotonicMs() + REST_MS };
         }
         events.snapshotRead(why);
         return load(queries);

@@ -41,7 +41,7 @@ export interface WarmUpEvents {
 const LOOKS_PER_ROUND = 64;
 /** One look asks for as many viewers as a round rebuilds, within a call's keys. */
 const LOOK_MAX = 128;
-/** Attempts at one viewer: a dependency that fails on and off must not keep a list alive for ever. */
+/** Attempts at one viewer, in as many rounds: a dependency that fails on and off must not keep a list alive for ever. */
 const TRIES_MAX = 5;
 
 interface Due extends RecentViewer {
@@ -54,6 +54,8 @@ export function createWarmUp(parts: WarmUpParts): (signal: AbortSignal) => Promi
   const known = new Map<string, string>();
   /** Whose turn it is stands last. */
   let due: Due[] = [];
+  /** Due again in the next round, after all others: whatever kept them from being rebuilt needs a moment. */
+  let later: Due[] = [];
   const atOnce = Math.max(1, Math.floor(parts.rebuildsMax / 4));
   const leftToReaders = Math.max(1, Math.floor(parts.rebuildsMax / 2));
 
@@ -67,6 +69,7 @@ export function createWarmUp(parts: WarmUpParts): (signal: AbortSignal) => Promi
     if (lost === 0) return;
     const viewers = parts.activeViewers();
     due = viewers.map(({ tenant, viewer }) => ({ tenant, viewer, tries: 0 })).reverse();
+    later = [];
     events.cacheLost({ parts: lost, viewers: viewers.length });
     events.waiting(due.length);
   }
@@ -77,7 +80,7 @@ export function createWarmUp(parts: WarmUpParts): (signal: AbortSignal) => Promi
     events.warmedUp(outcome);
     const again =
       outcome === 'unknown' || outcome === 'failed' || outcome === 'overloaded' || outcome === 'cooling_down';
-    if (again && one.tries + 1 < TRIES_MAX) due.unshift({ ...one, tries: one.tries + 1 });
+    if (again && one.tries + 1 < TRIES_MAX) later.push({ ...one, tries: one.tries + 1 });
   }
 
   /** Those of the viewers who are absent. */
@@ -111,6 +114,8 @@ export function createWarmUp(parts: WarmUpParts): (signal: AbortSignal) => Promi
   }
 
   return async function runOnce(signal) {
+    if (later.length > 0) due = [...later.reverse(), ...due];
+    later = [];
     await notice(signal);
     if (due.length === 0) return false;
     let left = parts.perRound;
@@ -122,9 +127,9 @@ export function createWarmUp(parts: WarmUpParts): (signal: AbortSignal) => Promi
         await rebuildAll(signal, absent);
       }
     } finally {
-      events.waiting(due.length);
+      events.waiting(due.length + later.length);
     }
-    if (due.length === 0) events.finished();
+    if (due.length + later.length === 0) events.finished();
     return false;
   };
 }

@@ -1,5 +1,6 @@
 /** Owns that one master of a cluster is given up without the others, and counted while it is away. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { createBreaker } from '../../src/degradation/breaker.ts';
 import { createNodeBreakers, type NodeBreakers } from '../../src/degradation/node-breakers.ts';
 
 const UNREACHED = new Error('nobody there');
@@ -8,17 +9,32 @@ let breakers: NodeBreakers;
 let away: Set<string>;
 let told: string[];
 let probed: string[];
+let wholeIsBack: boolean;
+const clock = { nowMs: () => Date.now(), monotonicMs: () => performance.now() };
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance', 'Date'] });
   [away, told, probed] = [new Set(), [], []];
+  wholeIsBack = false;
   breakers = createNodeBreakers({
+    whole: createBreaker({
+      isFailure: (error) => error === UNREACHED,
+      refusal: () => UNREACHED,
+      async probe() {
+        if (!wholeIsBack) throw UNREACHED;
+      },
+      clock,
+      changed: (state) => {
+        const news = `the whole is ${state}`;
+        if (state !== 'half_open' && !told.includes(news)) told.push(news);
+      },
+    }),
     isFailure: (error) => error === UNREACHED,
     refusal: () => new Error('refused'),
     async probe(_, node) {
       probed.push(node);
       if (away.has(node)) throw UNREACHED;
     },
-    clock: { nowMs: () => Date.now(), monotonicMs: () => performance.now() },
+    clock,
     changed: (node, { isAway, away: count }) => told.push(`${node} ${isAway ? 'away' : 'back'}, ${count} away`),
   });
 });
@@ -67,4 +83,30 @@ it('no longer asks once it was told to stop', async () => {
   const before = probed.length;
   await vi.advanceTimersByTimeAsync(5_000);
   expect(probed.length).toBeLessThanOrEqual(before + 1);
+});
+
+it('is not given up for what the breaker of the whole cache refuses, nor is that a sign of life', async () => {
+  const askFor = async (node: string, ms: number): Promise<void> => {
+    for (let at = 0; at < ms; at += 50) {
+      await ask(node);
+      await vi.advanceTimersByTimeAsync(50);
+    }
+  };
+  away.add('a');
+  await askFor('a', 300);
+  away.add('b');
+  // Both fail, neither for long enough; together they are the whole cache.
+  await askFor('b', 350);
+  expect(told).toEqual(['the whole is open']);
+  await askFor('c', 1_000);
+  expect(told).toEqual(['the whole is open']);
+  expect(['a', 'b', 'c'].map((node) => breakers.isClosed(node))).toEqual([true, true, true]);
+  await askFor('a', 50);
+  wholeIsBack = true;
+  await vi.advanceTimersByTimeAsync(300);
+  expect(told).toEqual(['the whole is open', 'the whole is closed']);
+  expect(await ask('c')).toBe('answered');
+  // Its row goes on where it was.
+  await ask('a');
+  expect(told.slice(2)).toEqual(['a away, 1 away']);
 });

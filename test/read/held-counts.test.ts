@@ -9,6 +9,7 @@ import { newTenant, soon } from '../store/redis/cache-under-test.ts';
 
 const POST = postIdFrom(4_096);
 const OTHER = postIdFrom(8_192);
+const THIRD = postIdFrom(12_288);
 const AGE_MS = 1_000;
 
 function counting(parts: Partial<CachedCountsParts> = {}) {
@@ -108,4 +109,39 @@ it('that could not be read are not remembered', async () => {
   await expect(load(call(tenant), [POST])).rejects.toThrow('on purpose');
   fails = false;
   expect((await load(call(tenant), [POST])).get(POST)).toEqual({ replies: 4 });
+});
+
+it('that are not known are remembered as such, and not as none', async () => {
+  const { asked, load, call } = counting({
+    cached: {
+      async read(_signal, _tenant, postIds) {
+        asked.push([...postIds]);
+        return postIds.map((id) => (id === POST ? { kind: 'hit', value: {} } : { kind: 'miss' }));
+      },
+      store: async () => undefined,
+    },
+    load: async () => new Map([[THIRD, { replies: 0 }]]),
+  });
+  const tenant = newTenant();
+  for (let time = 1; time <= 2; time += 1)
+    expect([...(await load(call(tenant), [POST, OTHER, THIRD]))]).toEqual([
+      [POST, {}],
+      [OTHER, {}],
+      [THIRD, { replies: 0 }],
+    ]);
+  expect(asked).toEqual([[POST, OTHER, THIRD]]);
+});
+
+it('are bounded in number, over all tenants: when there are enough, all are asked for anew', async () => {
+  const { asked, load, call } = counting();
+  const tenants = [newTenant(), newTenant()];
+  const pageFrom = (first: number) => Array.from({ length: 1_000 }, (_, at) => postIdFrom(first + at));
+  for (let page = 0; page < 50; page += 1) {
+    expect(asked).toHaveLength(page);
+    await load(call(tenants[page % 2] as TenantId), pageFrom(1 + 1_000 * page));
+  }
+  await load(call(tenants[0] as TenantId), pageFrom(1));
+  await load(call(tenants[1] as TenantId), pageFrom(1_001));
+  await load(call(tenants[1] as TenantId), pageFrom(1_001));
+  expect(asked).toHaveLength(52);
 });

@@ -2,6 +2,7 @@
 import type { CachedPeople } from '../../src/read/cached-people.ts';
 import type { CachedPosts } from '../../src/read/cached-posts.ts';
 import { createHomeTimeline, type HomeTimeline } from '../../src/read/home-timeline.ts';
+import { createNamedPeople } from '../../src/read/named-people.ts';
 import { candidatesOf, createOpenPageFacts } from '../../src/read/page-facts.ts';
 import { createPageTokens } from '../../src/read/page-token.ts';
 import { createOpenPresenter } from '../../src/read/present.ts';
@@ -73,7 +74,7 @@ export function openPostgresHome({ config, clock }: Pick<TestService, 'config' |
       stale: () => false,
       tidy: () => undefined,
     }),
-    openFacts: createOpenPageFacts({ clock, posts, people }),
+    openFacts: createOpenPageFacts({ clock, posts, people, named: createNamedPeople() }),
     openPresenter: createOpenPresenter({
       log: createTestLog([]),
       posts,

@@ -1,6 +1,7 @@
 /** Owns what is shown of a page when parts of it cannot be loaded: profiles and counters are left out and the page says so; a body that turns out to be gone, or hidden by a later meta, takes its post along. */
 import { expect, it } from 'vitest';
 import { TributaryError } from '../../src/errors.ts';
+import { createNamedPeople } from '../../src/read/named-people.ts';
 import { createOpenPageFacts } from '../../src/read/page-facts.ts';
 import { createOpenPresenter, type PresenterParts } from '../../src/read/present.ts';
 import { encodeBody, encodeProfile } from '../../src/store/encode-bodies.ts';
@@ -32,6 +33,7 @@ async function present(parts: Partial<PresenterParts>) {
   const call = { tenant: newTenant(), signal: soon() };
   const facts = createOpenPageFacts({
     clock: createTestClock(),
+    named: createNamedPeople(),
     posts: { loadMetas: async (_call, wanted) => new Map(wanted.map((id) => [id, metaOf(id)])) },
     people: {
       loadRelations: async (_call, _viewer, authors) =>

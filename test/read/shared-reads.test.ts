@@ -2,6 +2,7 @@
  * Owns what holds of loads that several callers wait for, and of the copies that a process keeps: nobody's deadline decides for others, no failure is remembered, what never settles is dropped, bytes are
  * bounded, and nobody is given what was asked for before they came. The stores are the test's own.
  */
+import { getEventListeners } from 'node:events';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, inject, it } from 'vitest';
@@ -379,6 +380,38 @@ describe('reads of what may change', () => {
       events: { joined: nothing },
     });
     await expect(within(read(call(), tenant, ['a']), 5_000)).rejects.toMatchObject({ reason });
+  });
+
+  it('leave nothing behind with a caller who goes on, however each of them ended', async () => {
+    let ending: 'whole' | 'enough' | 'failure' = 'whole';
+    const held = Promise.withResolvers<void>();
+    const read = createTurnReads<TenantId, string, number>({
+      nameOf: (of) => of,
+      tenantOf: (of) => of,
+      async read(_call, _scope, asked, found) {
+        if (ending === 'failure') throw new Error('on purpose');
+        const values = new Map(asked.map((key) => [key, 1]));
+        if (ending === 'enough') {
+          found(values);
+          await held.promise;
+        }
+        return values;
+      },
+      limitMs: 30_000,
+      events: { joined: nothing },
+    });
+    const going = new AbortController();
+    for (ending of ['whole', 'enough', 'failure'] as const)
+      await read(call(going.signal), tenant, ['a']).catch(nothing);
+    const leaving = new AbortController();
+    ending = 'whole';
+    const left = read(call(leaving.signal), tenant, ['a']);
+    const stays = read(call(going.signal), tenant, ['a']);
+    leaving.abort();
+    await expect(left).rejects.toMatchObject({ reason: 'CALL_CANCELLED' });
+    expect((await stays).get('a')).toBe(1);
+    for (const { signal } of [going, leaving]) expect(getEventListeners(signal, 'abort')).toEqual([]);
+    held.resolve();
   });
 
   it('that all who asked have left are given up', async () => {

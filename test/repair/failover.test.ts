@@ -280,6 +280,24 @@ describe('the watch', () => {
     expect([(await openJobs()).length, await openEvents()]).toEqual([3, 3]);
   });
 
+  it('looks back to when the master was last seen that a replica took over from, however lately others were', async () => {
+    lineages = [
+      { replicationId: 'a', promoted: false },
+      { replicationId: 'other', promoted: false },
+    ];
+    await drain(watch());
+    await storeDone(3);
+    await rows.sql("UPDATE fanout_jobs SET done_at = now() - interval '8 min'");
+    await rows.sql("UPDATE outbox SET done_at = now() - interval '8 min'");
+    await rows.sql("UPDATE cache_lineages SET seen_at = now() - interval '7 min' WHERE replication_id = 'a'");
+    lineages = [
+      { replicationId: 'b', promoted: true, before: 'a' },
+      { replicationId: 'other', promoted: false },
+    ];
+    await drain(watch());
+    expect([(await openJobs()).length, await openEvents()]).toEqual([3, 3]);
+  });
+
   it('runs what is due also while the cache is away', async () => {
     await drain(watch());
     await storeDone(3);

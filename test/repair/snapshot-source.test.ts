@@ -103,6 +103,18 @@ it('a primary that cannot say where it is has its snapshots read on itself', asy
   expect(await read()).toBe('primary');
 });
 
+it('a primary that is too busy to say where it is costs that snapshot alone: the replica does not rest for it', async () => {
+  let isBusy = false;
+  const { look, read } = stage({
+    readMark: async () => (isBusy ? Promise.reject(new TributaryError('OVERLOADED')) : MARK),
+  });
+  await look();
+  isBusy = true;
+  expect(await read()).toBe('primary');
+  isBusy = false;
+  expect(await read()).toBe('replica');
+});
+
 it.each([
   ['was promoted', { following: false }],
   ['is of another cluster', { system: '8' }],

@@ -259,6 +259,23 @@ describe('the warm-up', () => {
     expect(one.waiting()).toBe(0);
   });
 
+  it('gives what failed a moment: each is tried once in a round, however few are left', async () => {
+    let isWell = false;
+    const one = stage({
+      activeViewers: () => viewers(3),
+      rebuild: async () => (isWell ? 'rebuilt' : 'failed'),
+      floors: async (_signal, of) =>
+        of.viewers.map((name) => (!isWell && name === 'v0' ? new TributaryError('CACHE_UNAVAILABLE') : undefined)),
+    });
+    await lose(one);
+    await one.round();
+    expect(one.told).toEqual(['lost 3 3', 'unknown', 'failed', 'failed']);
+    expect(one.waiting()).toBe(3);
+    isWell = true;
+    await one.round();
+    expect(one.told.slice(4)).toEqual(['rebuilt', 'rebuilt', 'rebuilt', 'finished']);
+  });
+
   it('begins anew with who is active when the cache is lost once more', async () => {
     let active = viewers(30);
     const one = stage({ activeViewers: () => active });

@@ -2,7 +2,8 @@
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { PG_MIGRATE_LOCK_ID, runner } from 'node-pg-migrate';
-import { expect, it } from 'vitest';
+import type pg from 'pg';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { createTestDatabase, type TestDatabase } from '../harness/database.ts';
 import { eventually, within } from '../harness/eventually.ts';
@@ -119,4 +120,95 @@ it('a process that cannot have the lock of another’s migration gives up after 
   await session.query('SELECT pg_advisory_lock($1)', [PG_MIGRATE_LOCK_ID]);
   await expect(migrate(database.url, () => undefined, 100)).rejects.toMatchObject({ reason: 'DEADLINE_EXCEEDED' });
   await database.drop();
+});
+
+describe('an index that is built beside what runs', { timeout: 60_000 }, () => {
+  const INDEX = 'outbox_open_follow_changes';
+  let database: TestDatabase;
+  beforeEach(async () => {
+    database = await createTestDatabase();
+    await database.sql("INSERT INTO outbox (tenant_id, kind, payload) VALUES ('t', 'follows_changed', '{}')");
+    await takeBack(database, 'open-follow-changes');
+    return () => database.drop();
+  });
+
+  const isValid = async (): Promise<boolean | undefined> =>
+    (
+      await database.sql<{ valid: boolean }>(
+        'SELECT indisvalid AS valid FROM pg_index WHERE indexrelid = to_regclass($1)',
+        [INDEX],
+      )
+    )[0]?.valid;
+  /** The build waits for a transaction that writes, for so long by now. */
+  const buildWaits = (forMs: number) =>
+    eventually(
+      async () => {
+        const waits = await database.sql(
+          `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'tributary-migrate' AND wait_event_type = 'Lock'
+            AND query LIKE 'CREATE INDEX%' AND query_start < clock_timestamp() - $1 * interval '1 ms'`,
+          [forMs],
+        );
+        expect(waits).toHaveLength(1);
+      },
+      { timeoutMs: 20_000 },
+    );
+  async function startWriting(): Promise<pg.Client> {
+    const writer = await database.session();
+    await writer.query('BEGIN');
+    await writer.query('UPDATE outbox SET attempts = attempts');
+    return writer;
+  }
+
+  it.each(['with rows', 'without'])('is built anew where a build was broken off, on a table %s', async (rows) => {
+    await database.sql(`CREATE INDEX ${INDEX} ON outbox (tenant_id)`);
+    await database.sql(`UPDATE pg_index SET indisvalid = false WHERE indexrelid = '${INDEX}'::regclass`);
+    if (rows === 'without') await database.sql('DELETE FROM outbox');
+    await migrate(database.url);
+    expect(await isValid()).toBe(true);
+    const [index] = await database.sql<{ indexdef: string }>('SELECT indexdef FROM pg_indexes WHERE indexname = $1', [
+      INDEX,
+    ]);
+    expect(index?.indexdef).toContain('followerId');
+  });
+
+  it('neither waits for a process of the version before, which waits for its turn in a statement, nor keeps it waiting', async () => {
+    const writer = await startWriting();
+    const migrating = migrate(database.url);
+    await buildWaits(0);
+    const before = await database.session();
+    const turn = before
+      .query('SELECT pg_advisory_lock($1)', [PG_MIGRATE_LOCK_ID])
+      .then(() => before.query('SELECT pg_advisory_unlock($1)', [PG_MIGRATE_LOCK_ID]));
+    let isThrough = false;
+    const both = Promise.all([turn.then(() => (isThrough = true)), migrating]);
+    await eventually(async () => {
+      const waits = await database.sql(
+        "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+      );
+      expect(isThrough || waits.length === 1).toBe(true);
+    });
+    await writer.query('COMMIT');
+    await within(both, 20_000);
+    expect(await isValid()).toBe(true);
+  });
+
+  it('may take longer than statements of the service may, and wait longer for locks', async () => {
+    await database.sql(`ALTER DATABASE ${database.name} SET statement_timeout = '100ms'`);
+    await database.sql(`ALTER DATABASE ${database.name} SET lock_timeout = '50ms'`);
+    const writer = await startWriting();
+    const migrating = migrate(database.url);
+    await buildWaits(500);
+    await writer.query('COMMIT');
+    await migrating;
+    expect(await isValid()).toBe(true);
+  });
+
+  it('is given up with the start that waits for it', async () => {
+    const writer = await startWriting();
+    await expect(migrate(database.url, () => undefined, 1_500)).rejects.toMatchObject({ reason: 'DEADLINE_EXCEEDED' });
+    await writer.query('COMMIT');
+    // Whatever the server has made of it meanwhile, the next start finds its way.
+    await migrate(database.url);
+    expect(await isValid()).toBe(true);
+  });
 });

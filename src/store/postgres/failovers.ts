@@ -11,6 +11,8 @@ export interface SeenLineage {
   readonly replicationId: string;
   /** Whether the server was a replica before; one that was not began empty. */
   readonly promoted: boolean;
+  /** The lineage that it was a replica of. */
+  readonly before?: string;
 }
 
 /** A job that is run again comes after all that were never hinted, however many there are: posts that nobody has seen go first. */
@@ -20,13 +22,14 @@ const WAYS_DOWN_LOOK_BACK_MS = 30 * 60_000;
 const LINEAGE_LIFE = "interval '30 days'";
 
 /**
- * Without the row of a lineage that lives, seeing it again would be news: `seen_at` moves with it. The newest of them says when somebody last looked: what a failover has lost was finished
- * after that at the earliest, or within the look-back, whichever is longer.
+ * Without the row of a lineage that lives, seeing it again would be news: `seen_at` moves with it. That of the lineage before says when the primary that is gone was last seen: what its failover has lost
+ * was finished after that at the earliest, or within the look-back, whichever is longer. Other masters of a cluster, which are seen all the time, say nothing of it; where the one before is not known,
+ * the newest of all has to do.
  */
 const NOTICE: Statement = {
   name: 'failover-notice',
   text: `WITH told AS (
-    SELECT * FROM unnest($1::text[], $2::boolean[]) AS t (replication_id, promoted)
+    SELECT * FROM unnest($1::text[], $2::boolean[], $5::text[]) AS t (replication_id, promoted, before)
   ),
   known AS MATERIALIZED (SELECT replication_id, seen_at FROM cache_lineages),
   stored AS (
@@ -36,13 +39,14 @@ const NOTICE: Statement = {
   ),
   forgotten AS (DELETE FROM cache_lineages WHERE seen_at < now() - ${LINEAGE_LIFE} AND replication_id <> ALL ($1)),
   failovers AS (
-    SELECT count(*) AS count FROM stored JOIN told USING (replication_id)
+    SELECT count(*) AS count, min(coalesce((SELECT seen_at FROM known WHERE known.replication_id = told.before), (SELECT max(seen_at) FROM known))) AS last_seen_at
+    FROM stored JOIN told USING (replication_id)
     WHERE told.promoted AND EXISTS (TABLE known) AND replication_id NOT IN (SELECT replication_id FROM known)
   ),
   reruns AS (
     INSERT INTO cache_reruns (due_at, from_at, until_at)
-    SELECT due_at, from_at, until_at FROM failovers, (VALUES
-      (now(), least((SELECT max(seen_at) FROM known), now()) - $3::float8 * interval '1 millisecond', now()),
+    SELECT due_at, from_at, until_at FROM failovers, LATERAL (VALUES
+      (now(), least(last_seen_at, now()) - $3::float8 * interval '1 millisecond', now()),
       (now() + $4::float8 * interval '1 millisecond', now(), now() + $4::float8 * interval '1 millisecond')
     ) AS r (due_at, from_at, until_at) WHERE count > 0
   )
@@ -51,7 +55,7 @@ const NOTICE: Statement = {
 
 /**
  * Stores which lineages there are, and answers how many of them took over since somebody looked. For these everything finished within `lookBackMs` is due to be run again now, and
- * what is finished within `settleMs` from now is after that; where nobody has looked for longer, so much longer back. Where no lineage was known before, none counts.
+ * what is finished within `settleMs` from now is after that; where the one before has not been seen for longer, so much longer back. Where no lineage was known before, none counts.
  */
 export async function noticeLineages(
   database: Database,
@@ -63,6 +67,7 @@ export async function noticeLineages(
     input.lineages.map((lineage) => lineage.promoted),
     input.lookBackMs,
     input.settleMs,
+    input.lineages.map((lineage) => lineage.before),
   ]);
   return row?.count ?? 0;
 }

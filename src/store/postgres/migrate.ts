@@ -6,7 +6,7 @@
 import { fileURLToPath } from 'node:url';
 import { PG_MIGRATE_LOCK_ID, runner } from 'node-pg-migrate';
 import pg from 'pg';
-import { pause } from '../../runtime.ts';
+import { pause, untilAborted } from '../../runtime.ts';
 import { buildOnlineIndexes } from './online-indexes.ts';
 
 const DIRECTORY = fileURLToPath(new URL('./migrations', import.meta.url));
@@ -15,6 +15,8 @@ const CONNECT_TIMEOUT_MS = 10_000;
 const LOCK_TIMEOUT_MS = 300;
 /** Between two tries, so that what queued meanwhile is through. */
 const RETRY_PAUSE_MS = 1_000;
+/** Held from the first step to the last, by versions that build indexes beside what runs; any number, as long as it stays. */
+const STEPS_LOCK_ID = 4_127_750_833;
 /** Between two looks whether another is done. It is asked and not waited for, since a statement that waits has a snapshot, which the building of an index waits for in turn. */
 const LOOK_EVERY_MS = 100;
 /** Of all, with the wait for another: building indexes over some hundred million rows takes minutes. A start that takes longer had better fail, and be tried again. */
@@ -35,14 +37,19 @@ export async function migrate(
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     // A server that went away without a word is noticed.
     keepAlive: true,
+    // What the database or the role has for others would end the building of a large index each time. It ends with its start at the latest.
+    statement_timeout: maxMs,
+    lock_timeout: maxMs,
   };
   const client = new pg.Client(connection);
   // Whatever is asked of it next fails.
   client.on('error', (error) => log(`the connection failed: ${error.message}`));
   await client.connect();
-  try {
-    while (!(await isOurs(client))) await pause(signal, LOOK_EVERY_MS);
+  async function bringUp(): Promise<void> {
+    while (!(await isOurs(client, STEPS_LOCK_ID))) await pause(signal, LOOK_EVERY_MS);
     await again(signal, log, () => buildOnlineIndexes(client, signal, log));
+    // Not before: versions before wait for this one in a statement, whose snapshot the building of an index would wait for.
+    while (!(await isOurs(client, PG_MIGRATE_LOCK_ID))) await pause(signal, LOOK_EVERY_MS);
     await again(signal, log, () =>
       runner({
         databaseUrl: { ...connection, lock_timeout: LOCK_TIMEOUT_MS },
@@ -54,17 +61,17 @@ export async function migrate(
         log,
       }),
     );
+  }
+  try {
+    await untilAborted(bringUp(), signal);
   } finally {
-    // Ends the lock as well.
+    // Ends the locks as well.
     await client.end();
   }
 }
 
-/** The lock that the runner itself would take, which versions before took. */
-async function isOurs(client: pg.Client): Promise<boolean> {
-  const { rows } = await client.query<{ ours: boolean }>('SELECT pg_try_advisory_lock($1) AS ours', [
-    PG_MIGRATE_LOCK_ID,
-  ]);
+async function isOurs(client: pg.Client, lock: number): Promise<boolean> {
+  const { rows } = await client.query<{ ours: boolean }>('SELECT pg_try_advisory_lock($1) AS ours', [lock]);
   return rows[0]?.ours === true;
 }
 

@@ -81,7 +81,9 @@ async function placesOf(
   { table, name }: OnlineIndex,
 ): Promise<readonly { readonly table: string; readonly name: string }[]> {
   const { rows } = await client.query<{ part: string }>(
-    `SELECT c.relname AS part FROM pg_partition_tree(to_regclass($1)) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf`,
+    // The tree of a table that has no partitions is empty: not even the table stands in it.
+    `SELECT relname AS part FROM pg_class
+     WHERE relkind = 'r' AND (oid = to_regclass($1) OR oid IN (SELECT relid FROM pg_partition_tree(to_regclass($1))))`,
     [table],
   );
   return rows.map(({ part }) => ({ table: part, name: part === table ? name : `${part}_${name}` }));
@@ -97,9 +99,10 @@ async function build(
     [name],
   );
   if (rows[0]?.valid === true) return;
+  // Also where the rows have gone since: the migration would take it for made.
+  if (rows[0]) await client.query(`DROP INDEX CONCURRENTLY ${name}`);
   const some = await client.query(`SELECT 1 FROM ${table} LIMIT 1`);
   if (some.rowCount === 0) return;
-  if (rows[0]) await client.query(`DROP INDEX CONCURRENTLY ${name}`);
   log(`building ${name} beside what runs`);
   await client.query(`CREATE INDEX CONCURRENTLY ${name} ON ${table} ${on}`);
 }

@@ -81,11 +81,13 @@ export interface Cache {
   settings(signal: AbortSignal, name: string): Promise<readonly string[]>;
   /** A section of INFO of the server, or of each master of a cluster that answers. Throws where none does. */
   info(signal: AbortSignal, section: string): Promise<readonly string[]>;
-  /** Asks for a sign of life, past the guard: of the server, or of any master of a cluster. Throws where there is none. */
+  /** Asks for a sign of life, past the guard: of the server, or of any master of a cluster that takes commands. Throws where there is none. */
   ping(signal: AbortSignal): Promise<void>;
+  /** The slot of a key on a cluster, outside of which no call goes; undefined on one server. */
+  slotOf(key: string): number | undefined;
   /** The master of a cluster that a key belongs to, as far as is known; undefined on one server. */
   nodeOf(key: string): string | undefined;
-  /** As `ping`, of one master. Nothing is asked of one that owns nothing any more. Where it does not answer, it is looked up who owns what: a replica may have taken over. */
+  /** As `ping`, of one master. Throws also where it answers, but nothing else, since it holds the cluster for down. Nothing is asked of one that owns nothing any more. Where it does not answer, it is looked up who owns what: a replica may have taken over. */
   pingNode(signal: AbortSignal, node: string): Promise<void>;
   /** Calls in flight fail as CACHE_UNAVAILABLE, as do those to come. */
   close(): Promise<void>;
@@ -130,9 +132,12 @@ const DISCONNECT_TIMEOUT_MS = 200;
 /** Tries of one command among the nodes of a cluster whose map is changing, and the pause between them; both within the command's time-out. */
 const REDIRECTIONS_MAX = 6;
 const REDIRECTION_PAUSE_MS = 10;
-/** What a batch is answered on account of one of its keys: a slot that is moving, keys of several slots, a key of a foreign type. */
+/**
+ * What a batch is answered on account of one of its keys: a slot that is moving, keys of several slots, a key of a foreign type. Where none of its keys is left at the old node of a slot and not all
+ * are at the new one, a call is sent from one to the other by turns, until it has had enough. One that a node refuses for other reasons is not asked again key by key: that would be a hundred calls for one.
+ */
 const MANY_KEYS_REFUSED =
-  /^(?:TRYAGAIN|CROSSSLOT|WRONGTYPE)\b|do not hash to the same slot|Too many Cluster redirections/;
+  /^(?:TRYAGAIN|CROSSSLOT|WRONGTYPE)\b|do not hash to the same slot|^Too many Cluster redirections\. Last error: ReplyError: (?:TRYAGAIN|ASK|MOVED)\b/;
 
 /** What a command is answered that was sent from node to node in vain, to one that is gone or back from one that names it; not one that was told to come again by a slot that moves. */
 const NODE_UNREACHED = /^Too many Cluster redirections\. Last error: (?!ReplyError: TRYAGAIN)/;
@@ -306,9 +311,13 @@ export function createCache(options: CacheOptions): Cache {
 
     async ping(signal) {
       throwIfAborted(signal);
-      await untilAborted(Promise.any(mastersOf(client).map((node) => node.ping())), signal);
+      await untilAborted(
+        Promise.any(mastersOf(client).map(client instanceof Cluster ? pingMaster : pingServer)),
+        signal,
+      );
     },
 
+    slotOf: (key) => (options.cluster ? slotOf(key) : undefined),
     nodeOf,
 
     async pingNode(signal, node) {
@@ -316,7 +325,7 @@ export function createCache(options: CacheOptions): Cache {
       if (!(client instanceof Cluster) || !client.slots.some((owners) => owners?.[0] === node)) return;
       try {
         const found = client.nodes('master').find(({ options: { host, port } }) => `${host}:${port}` === node);
-        await untilAborted(found?.ping() ?? Promise.reject(new Error('there is no connection')), signal);
+        await untilAborted(found ? pingMaster(found) : Promise.reject(new Error('there is no connection')), signal);
       } catch (error) {
         client.refreshSlotsCache();
         throw error;
@@ -346,6 +355,17 @@ function itemsIn(answer: unknown): readonly unknown[] {
 
 function mastersOf(client: Commands): readonly Redis[] {
   return client instanceof Cluster ? client.nodes('master') : [client];
+}
+
+const pingServer = (server: Redis): Promise<unknown> => server.ping();
+
+/** A master that sees too few others, or slots that nobody has, answers pings and refuses all else. One that does not say what it sees answers. */
+async function pingMaster(master: Redis): Promise<void> {
+  const seen = await master.cluster('INFO').catch((error: unknown) => {
+    if (error instanceof ReplyError) return '';
+    throw error;
+  });
+  if (String(seen).includes('cluster_state:fail')) throw new Error('it calls the cluster down');
 }
 
 function throwUnavailable(error: unknown): never {

@@ -108,8 +108,8 @@ export function createRelationFacts(cache: Cache, keys: Keys, options: FactOptio
 
   /** Of several viewers. */
   const lookUpFields = createTurnCalls<FieldsAsk, KeyResult>({
-    // Of nodes of a cluster apart: nobody waits for one that others ask.
-    nameOf: ({ key }) => cache.nodeOf(key) ?? '',
+    // Of slots of a cluster apart, as home entries.
+    nameOf: ({ key }) => `${cache.slotOf(key)}`,
     sizeOf: ({ fields }) => fields.length,
     sizeMax: KEYS_PER_CALL_MAX,
     send: (signal, asks) =>

@@ -48,9 +48,9 @@ export function createReadHomeEntries(
   const sizes = partSizesFor(options.cap);
   /** The heads of several viewers' timelines. */
   const readHead = createTurnCalls<HeadAsk, KeyResult>({
-    // Of nodes of a cluster apart: nobody waits for one that others ask.
+    // Of slots of a cluster apart, which are asked in calls of their own: nobody waits for a slot that moves, or for a node that is silent, because others ask it.
     nameOf: ({ timeline, range: { direction, position, count } }) =>
-      `${cache.nodeOf(timeline)} ${direction} ${position} ${count}`,
+      `${cache.slotOf(timeline)} ${direction} ${position} ${count}`,
     sizeOf: () => 1,
     sizeMax: VIEWERS_PER_CALL,
     send(signal, asks) {

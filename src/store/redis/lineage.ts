@@ -8,6 +8,8 @@ export interface Lineage {
   readonly replicationId: string;
   /** Whether the server was a replica once, and may lack the last of what its primary had. */
   readonly promoted: boolean;
+  /** The history of that primary, where it was one. */
+  readonly before?: string;
 }
 
 const NEVER_A_REPLICA = /^0*$/;
@@ -25,8 +27,11 @@ export async function readLineages(cache: Cache, signal: AbortSignal): Promise<r
     const field = (name: string): string => new RegExp(`^${name}:(\\S*)`, 'm').exec(text)?.[1] ?? '';
     const replicationId = field('master_replid');
     if (field('role') !== 'master') demoted = true;
-    else if (replicationId !== '')
-      lineages.push({ replicationId, promoted: !NEVER_A_REPLICA.test(field('master_replid2')) });
+    else if (replicationId !== '') {
+      const before = field('master_replid2');
+      const promoted = !NEVER_A_REPLICA.test(before);
+      lineages.push({ replicationId, promoted, ...(promoted && { before }) });
+    }
   }
   if (demoted) await cache.remove(signal, [NO_KEY]);
   return lineages;

@@ -29,12 +29,15 @@ export async function readPartByPart(
   args: readonly (string | number)[],
 ): Promise<TimelinePage | 'corrupt'> {
   const partAt = async (place: number): Promise<Part | undefined> => {
-    const [member, floor, ...ids] = (await cache.run(signal, 'part', [parts[place] as string], args)) as string[];
+    const name = parts[place];
+    if (name === undefined) return undefined;
+    const [member, floor, ...ids] = (await cache.run(signal, 'part', [name], args)) as string[];
     return member === undefined ? undefined : { member, floor: Number(floor), ids };
   };
   for (let reading = 1; ; reading += 1) {
     const head = await partAt(0);
     if (head === undefined) return { state: 'absent' };
+    if (!isFloor(head.floor)) return 'corrupt';
     const chain = await chainFrom(head, range, partAt);
     if (chain.length === 1 && linkOf(head) === undefined) return pageOf(chain, range);
     const now = await partAt(0);
@@ -57,7 +60,8 @@ async function chainFrom(
   for (let link = linkOf(last); link !== undefined; link = linkOf(last)) {
     if (direction === 'older' ? found >= count : last.floor <= position) break;
     const older = await partAt(link);
-    if (older === undefined || !older.member.startsWith('r') || older.floor >= last.floor) break;
+    // A floor that is no number is below nothing.
+    if (older === undefined || !older.member.startsWith('r') || !(older.floor < last.floor)) break;
     chain.push(older);
     found += older.ids.length;
     last = older;
@@ -71,7 +75,13 @@ function pageOf(chain: readonly Part[], { direction, count }: PageRange): Timeli
   const ids = ordered.flatMap((part) => part.ids.map(parsePostId)).slice(0, count);
   const state = /^r(?:\d+:\d+)?$/.test(head.member) ? 'ready' : head.member.startsWith('b') ? 'building' : undefined;
   if (state === undefined || !ids.every((id) => id !== undefined)) return 'corrupt';
+  if (!isFloor(last.floor)) return 'corrupt';
   return { state, floor: last.floor, ids };
+}
+
+/** Others than these nobody of ours has written; one that is no number would be different at each look. */
+function isFloor(floor: number): boolean {
+  return Number.isSafeInteger(floor) && floor >= 0;
 }
 
 function linkOf({ member }: Part): number | undefined {

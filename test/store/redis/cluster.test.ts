@@ -5,6 +5,7 @@ import { encodeBody } from '../../../src/store/encode-bodies.ts';
 import { createAuthorProfiles, createPostBodies } from '../../../src/store/redis/bodies.ts';
 import { readMarks } from '../../../src/store/redis/cache-marks.ts';
 import { checkCache } from '../../../src/store/redis/checks.ts';
+import { isCacheUnreached } from '../../../src/store/redis/client.ts';
 import { createPostFacts } from '../../../src/store/redis/facts.ts';
 import { slotOf } from '../../../src/store/redis/keys.ts';
 import { POST_ID_MAX, postIdFrom } from '../../../src/timeline/ids.ts';
@@ -213,6 +214,48 @@ describe('on a cluster', () => {
       state: 'ready',
       ids: [600, 590, 580],
     });
+  });
+
+  it('nodes that call the cluster down are away, whatever they answer to a ping; a batch that they refuse is not asked again key by key', async () => {
+    let sent = 0;
+    const counted = await openCache(
+      { urls: cluster.urls, cluster: true },
+      {
+        guard: (send) => {
+          sent += 1;
+          return send();
+        },
+      },
+    );
+    const tenant = newTenant();
+    const names = Array.from({ length: 5_000 }, (_, index) => counted.keys.timeline(tenant, user(`v${index}`)));
+    const slot = slotOf(names[0] as string);
+    const some = names.filter((name) => slotOf(name) === slot).slice(0, 8);
+    const owner = cluster.ownerOf(slot);
+    const node = counted.cache.nodeOf(some[0] as string) as string;
+    await counted.cache.pingNode(soon(), node);
+    await counted.cache.ping(soon());
+    for (const { client } of cluster.nodes) {
+      await client.config('SET', 'cluster-require-full-coverage', 'yes');
+      await client.call('CLUSTER', 'DELSLOTS', slot);
+    }
+    try {
+      await eventually(() => expect(counted.cache.pingNode(soon(), node)).rejects.toThrow());
+      await eventually(() => expect(counted.cache.ping(soon())).rejects.toThrow());
+      sent = 0;
+      const results = await counted.cache.runEach(soon(), 'push', some, [1, 800, 64]);
+      expect(results.map((result) => 'error' in result && isCacheUnreached(result.error.cause))).toEqual(
+        some.map(() => true),
+      );
+      expect(sent).toBe(1);
+    } finally {
+      await owner.client.call('CLUSTER', 'ADDSLOTS', slot);
+      for (const { client } of cluster.nodes) await client.config('SET', 'cluster-require-full-coverage', 'no');
+      await cluster.whole();
+    }
+    await counted.cache.pingNode(soon(), node);
+    await counted.cache.ping(soon());
+    await counted.close();
   });
 
   it('a node that goes silent when it is asked for a key that has moved fails that command, and nothing else', async () => {

@@ -36,7 +36,7 @@ it(
       },
       { timeoutMs: 10_000 },
     );
-    expect(after?.promoted).toBe(true);
+    expect(after).toMatchObject({ promoted: true, before: before?.replicationId });
     expect(after?.replicationId).not.toBe(before?.replicationId);
     expect(await readLineages(cache, soon())).toEqual([after]);
   },
