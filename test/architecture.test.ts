@@ -89,7 +89,7 @@ const PLAN: Readonly<Record<Part, Rule>> = {
   'replica-assembly': ROOT,
   'warm-up-assembly': ROOT,
   admin: ROOT,
-  start: { values: ['main', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
+  start: { values: ['main', 'lifetime', 'embedded', 'sample', 'gen', 'config', 'runtime', 'store', 'timeline'] },
 };
 
 /** Packages that only the named parts may import: SQL and Redis are spoken in one place, RPC in another. */
