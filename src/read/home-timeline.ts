@@ -72,7 +72,8 @@ export function createHomeTimeline(parts: HomeParts): HomeTimeline {
         message: 'older entries cannot be loaded now',
         retryAfterMs: RETRY_AFTER_MS,
       });
-    const completeness = source.partial() ? 'partial' : lacking ? 'stale' : filled.reduced ? 'reduced' : 'complete';
+    // The gravest that is true: what may lack an entry says so, whatever else it was read without.
+    const completeness = lacking ? 'stale' : source.partial() ? 'partial' : filled.reduced ? 'reduced' : 'complete';
     return { ...filled, lacking, end: filled.end && !noEnd, completeness };
   }
 

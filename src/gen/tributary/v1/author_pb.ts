@@ -98,7 +98,7 @@ export const Completeness = {
   REDUCED: 2,
 
   /**
-   * Served from a copy that may lack the newest posts.
+   * Served from what is cached while the database is away: in order, and hides what must be hidden, but entries may be missing anywhere.
    *
    * @generated from enum value: COMPLETENESS_STALE = 3;
    */
