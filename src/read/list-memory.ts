@@ -114,7 +114,7 @@ export function createListMemory(parts: ListMemoryParts): ListMemory {
     return flight;
   }
 
-  /** Copies of these lists, or what Redis says instead: those that are not there yet are read. */
+  /** Copies of these lists and of no others, or what Redis says instead: those that are not there yet are read. */
   async function beginnings(
     call: ReadCall,
     lists: readonly PulledAuthor[],
@@ -135,7 +135,9 @@ export function createListMemory(parts: ListMemoryParts): ListMemory {
     if (flown.length > 0) waited.add(fly(call, flown, Math.max(count, HELD_MIN)));
     asking();
     const found = await onRedis(call, () => Promise.all([...waited].map((flight) => flight.join(call.signal))));
-    return new Map(found.flatMap((answers) => [...(answers ?? [])]));
+    // Others' lists were read with some of them: their entries must not count among the best of this page.
+    const wanted = new Set(lists.map((list) => nameOf(call.tenant, list)));
+    return new Map(found.flatMap((answers) => [...(answers ?? [])].filter(([name]) => wanted.has(name))));
   }
 
   return {
@@ -153,8 +155,7 @@ export function createListMemory(parts: ListMemoryParts): ListMemory {
       // Deep in the past a beginning would not reach.
       const isNear = range.direction === 'newer' || range.position === POST_ID_MAX;
       if (absent.length > 0 && isNear && parts.ageMaxMs > 0)
-        for (const [name, answer] of await beginnings(call, absent, range.count, asking))
-          if (!known.has(name)) known.set(name, answer);
+        for (const [name, answer] of await beginnings(call, absent, range.count, asking)) known.set(name, answer);
 
       const pages = pagesOf(names, known, range);
       const resultAt = (name: string, at: number): 'hit' | 'miss' | 'short' => {

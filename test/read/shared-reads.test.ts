@@ -439,6 +439,7 @@ describe('reads of what may change', () => {
 describe('copies of lists', () => {
   const ADA = { author: user('ada'), epoch: 1 };
   const BEN = { author: user('ben'), epoch: 1 };
+  const CYD = { author: user('cyd'), epoch: 1 };
   const NEWEST = { direction: 'older', position: POST_ID_MAX, count: 3 } as const;
 
   /** Lists as Redis has them, by author; asked for as the script of Redis is (`PAGES`), which the tests of the lists hold it to. */
@@ -488,6 +489,19 @@ describe('copies of lists', () => {
     await Promise.all(Array.from({ length: 1_000 }, () => under.read(NEWEST)));
     expect(under.asked).toHaveLength(1);
     expect(under.size().underWay).toBe(0);
+  });
+
+  it('that others are reading together with newer ones give whoever joins no less', async () => {
+    const stored = new Map([
+      ['ada', ids(9, 8, 7)],
+      ['ben', ids(...Array.from({ length: 300 }, (_, at) => 1_000 - at))],
+      ['cyd', ids(6)],
+    ]);
+    const under = memory(stored);
+    const [, joined] = await Promise.all([under.read(NEWEST, [ADA, BEN]), under.read(NEWEST, [ADA, CYD])]);
+    expect(under.asked).toEqual(['older ada ben', 'older cyd']);
+    expect(joined).toEqual([[9, 8, 7], []]);
+    expect(await under.read({ direction: 'newer', position: 5, count: 3 }, [ADA, CYD])).toEqual([[7, 8, 9], [6]]);
   });
 
   it('that do not reach far enough are passed over: Redis gives the page', async () => {
