@@ -17,11 +17,13 @@ const schema = z.object({
   /** Day of the run, by UTC. */
   day: z.iso.date(),
   seconds: z.number(),
-  result: z.object({
+  // A field that is not named here would be dropped without a word, and with it what the report is worth.
+  result: z.strictObject({
     name: z.string(),
     unit: z.string(),
     ours: measured,
     against: z.record(z.string(), measured),
+    oursBeside: z.record(z.string(), measured).optional(),
     ratioMin: z.union([z.number(), perName]).optional(),
     ratioMax: z.union([z.number(), perName]).optional(),
     oursMax: z.number().optional(),

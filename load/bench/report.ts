@@ -6,7 +6,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { plotOf } from './plot.ts';
 import { type BenchRecord, loadRecords, RESULTS } from './record.ts';
-import { type BenchResult, type Figure, shortfalls } from './result.ts';
+import { type BenchResult, type Figure, ratio, shortfalls } from './result.ts';
 import { formatFigure, type Measured } from './rounds.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -90,7 +90,7 @@ function tableOfContenders(result: BenchResult): readonly string[] {
     '|---|---|---|---|---|',
     row(ours, '', askedOfOurs),
     ...Object.entries(against).map(([name, other]) =>
-      row(other, (ours.median / other.median).toFixed(2), ratioAskedOf(result, name)),
+      row(other, ratio(result, name).toFixed(2), ratioAskedOf(result, name)),
     ),
   ];
 }

@@ -120,7 +120,8 @@ export function shortfalls(result: BenchResult): readonly string[] {
   return found;
 }
 
-function ratio({ ours, oursBeside, against }: BenchResult, name: string): number {
+/** Of ours, as it was beside that rival where each was beside a measurement of its own. */
+export function ratio({ ours, oursBeside, against }: BenchResult, name: string): number {
   return (oursBeside?.[name] ?? ours).median / (against[name]?.median ?? Number.NaN);
 }
 

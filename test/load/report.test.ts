@@ -66,6 +66,16 @@ describe('the report', () => {
     expect(text).toContain('| 1,000 | 4.00 | 3.00 |');
   });
 
+  it('compares each rival with what ours was beside it, also once it has been saved', () => {
+    const place = mkdtempSync(path.join(folder, 'beside-'));
+    const { against } = record.result;
+    const oursBeside = { 'client push': measured('ours', 4), 'trigger table': measured('ours', 80) };
+    saveRecord(place, { ...record, result: { ...record.result, against, oursBeside } });
+    const text = reportOf(loadRecords(place));
+    expect(text).toContain('| client push | 5.00 | 4.00–6.00 | 0.80 | at most 0.9 |');
+    expect(text).toContain('| trigger table | 40.0 | 39.0–41.0 | 2.00 |  |');
+  });
+
   it('takes the place of the one before, and of nothing else', () => {
     const readme = readFileSync(README, 'utf8');
     const changed = withReport(withReport(readme, 'one'), 'another\nof two lines');
