@@ -126,7 +126,10 @@ describe('what was hidden after its fan-out', () => {
     await expectHome('rita');
     const entries = await cached.entries('rita');
     const jobs = () =>
-      service.database.sql('SELECT post_id, generation, attempts FROM fanout_jobs WHERE tenant_id = $1', [tenant.id]);
+      service.database.sql(
+        'SELECT post_id, generation, attempts FROM fanout_jobs WHERE tenant_id = $1 ORDER BY post_id, generation',
+        [tenant.id],
+      );
     const before = await jobs();
     await cast.play('ada is suspended');
     expect(await older('rita', 50)).toEqual([...cast.ids(...labels('b', 3))].reverse());
