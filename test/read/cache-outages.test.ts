@@ -114,9 +114,10 @@ describe('a cache that drops everything for 600 ms', () => {
     await service.settle();
     await expectHome(tenant, 'rita');
     const handled = () =>
-      service.database.sql('SELECT event_id, attempts FROM outbox WHERE tenant_id = $1 AND done_at IS NOT NULL', [
-        tenant.id,
-      ]);
+      service.database.sql(
+        'SELECT event_id, attempts FROM outbox WHERE tenant_id = $1 AND done_at IS NOT NULL ORDER BY event_id',
+        [tenant.id],
+      );
     const before = await handled();
     const { home } = await tenant.oracle('rita');
 
