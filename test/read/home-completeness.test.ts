@@ -11,6 +11,7 @@ import { createOpenPresenter } from '../../src/read/present.ts';
 import { encodeBody } from '../../src/store/encode-bodies.ts';
 import type { PostId, UserId } from '../../src/timeline/ids.ts';
 import { NO_RELATION, type PostMeta, UNKNOWN_AUTHOR } from '../../src/timeline/post.ts';
+import { postMeta } from '../harness/post-meta.ts';
 import { createTestLog } from '../harness/service.ts';
 import { createTestClock } from '../harness/test-clock.ts';
 import { ids, newTenant, soon, user } from '../store/redis/cache-under-test.ts';
@@ -41,16 +42,7 @@ async function pageWith(away: Away) {
       new Map(
         wanted.map((postId): [PostId, PostMeta] => [
           postId,
-          {
-            postId,
-            author: AUTHOR_OF.get(postId) as UserId,
-            visibility: 'public',
-            moderation: 'clear',
-            deleted: false,
-            plainRepost: false,
-            metaVersion: 1,
-            bodyVersion: 1,
-          },
+          postMeta({ postId, author: AUTHOR_OF.get(postId) as UserId }),
         ]),
       ),
     loadBodies: async (_call: unknown, metas: readonly PostMeta[]) =>

@@ -3,20 +3,12 @@ import { expect, it } from 'vitest';
 import { createNamedPeople } from '../../src/read/named-people.ts';
 import { postIdFrom } from '../../src/timeline/ids.ts';
 import type { PostMeta } from '../../src/timeline/post.ts';
+import { postMeta } from '../harness/post-meta.ts';
 import { newTenant, user } from '../store/redis/cache-under-test.ts';
 
 const MAX = 10;
-const metaOf = (number: number, more: Partial<PostMeta> = {}): PostMeta => ({
-  postId: postIdFrom(number),
-  author: user(`author-${number}`),
-  visibility: 'public',
-  moderation: 'clear',
-  deleted: false,
-  plainRepost: false,
-  metaVersion: 1,
-  bodyVersion: 1,
-  ...more,
-});
+const metaOf = (number: number, more: Partial<PostMeta> = {}): PostMeta =>
+  postMeta({ postId: postIdFrom(number), author: user(`author-${number}`), ...more });
 
 it('tells of a post whom it names, and nothing that may change; to its tenant alone', () => {
   const named = createNamedPeople(MAX);

@@ -9,6 +9,7 @@ import { createPostFacts } from '../../src/store/redis/facts.ts';
 import type { PostId, TenantId, UserId } from '../../src/timeline/ids.ts';
 import { NO_RELATION, type PostMeta, type Relation, UNKNOWN_AUTHOR } from '../../src/timeline/post.ts';
 import { hiddenAsTarget, hiddenFromHome } from '../../src/timeline/visibility.ts';
+import { postMeta } from '../harness/post-meta.ts';
 import {
   type CacheUnderTest,
   ids,
@@ -62,16 +63,7 @@ beforeEach(() => {
   })({ tenant, signal: soon() }, user('rita'));
 });
 
-const metaOf = (postId: PostId): PostMeta => ({
-  postId,
-  author: ADA,
-  visibility: 'public',
-  moderation: 'clear',
-  deleted: false,
-  plainRepost: false,
-  metaVersion: 1,
-  bodyVersion: 1,
-});
+const metaOf = (postId: PostId): PostMeta => postMeta({ postId, author: ADA });
 
 it('what is begun twice is asked for once, also while the first load is under way', async () => {
   const held = Promise.withResolvers<void>();

@@ -8,6 +8,7 @@ import { encodeBody, encodeProfile } from '../../src/store/encode-bodies.ts';
 import type { PostId } from '../../src/timeline/ids.ts';
 import { NO_RELATION, type PostMeta, UNKNOWN_AUTHOR } from '../../src/timeline/post.ts';
 import { hiddenFromHome } from '../../src/timeline/visibility.ts';
+import { postMeta } from '../harness/post-meta.ts';
 import { createTestLog } from '../harness/service.ts';
 import { createTestClock } from '../harness/test-clock.ts';
 import { ids, newTenant, soon, user } from '../store/redis/cache-under-test.ts';
@@ -17,17 +18,7 @@ const ADA = user('ada');
 const POSTS = ids(9, 8, 7);
 const away = new TributaryError('DATABASE_UNAVAILABLE', { message: 'away' });
 
-const metaOf = (postId: PostId, more: Partial<PostMeta> = {}): PostMeta => ({
-  postId,
-  author: ADA,
-  visibility: 'public',
-  moderation: 'clear',
-  deleted: false,
-  plainRepost: false,
-  metaVersion: 1,
-  bodyVersion: 1,
-  ...more,
-});
+const metaOf = (postId: PostId, more: Partial<PostMeta> = {}): PostMeta => postMeta({ postId, author: ADA, ...more });
 
 async function present(parts: Partial<PresenterParts>) {
   const call = { tenant: newTenant(), signal: soon() };

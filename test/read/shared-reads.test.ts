@@ -16,6 +16,7 @@ import { createPulledLists } from '../../src/store/redis/pulled-lists.ts';
 import { POST_ID_MAX, type PostId, type TenantId } from '../../src/timeline/ids.ts';
 import type { PostMeta } from '../../src/timeline/post.ts';
 import { eventually, within } from '../harness/eventually.ts';
+import { postMeta } from '../harness/post-meta.ts';
 import { createTestClock } from '../harness/test-clock.ts';
 import { ids, newTenant, newToken, openCache, soon, user } from '../store/redis/cache-under-test.ts';
 
@@ -234,17 +235,8 @@ describe('copies of what never changes', () => {
 
 it('a row that others began to load before the meta was read does not bring an earlier meta back; a later one is taken', async () => {
   const [postId] = ids(7) as [PostId];
-  const metaOf = (metaVersion: number, more: Partial<PostMeta> = {}): PostMeta => ({
-    postId,
-    author: user('ada'),
-    visibility: 'public',
-    moderation: 'clear',
-    deleted: false,
-    plainRepost: false,
-    metaVersion,
-    bodyVersion: 1,
-    ...more,
-  });
+  const metaOf = (metaVersion: number, more: Partial<PostMeta> = {}): PostMeta =>
+    postMeta({ postId, author: user('ada'), metaVersion, ...more });
   const body = encodeBody({ text: 'body', media: [] });
   const posts = createCachedPosts({
     fillMeta: async () => new Map(),

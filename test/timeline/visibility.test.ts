@@ -20,6 +20,7 @@ import {
   targetsOf,
   type VisibilityFacts,
 } from '../../src/timeline/visibility.ts';
+import { postMeta } from '../harness/post-meta.ts';
 
 const NOW_MS = 1_700_000_000_000;
 const [ALICE, BOB, CAROL] = ['alice', 'bob', 'carol'].map((name) => parseUserId(name) as UserId) as [
@@ -29,17 +30,7 @@ const [ALICE, BOB, CAROL] = ['alice', 'bob', 'carol'].map((name) => parseUserId(
 ];
 
 function post(change: Partial<PostMeta> = {}): PostMeta {
-  return {
-    postId: postIdFrom(100),
-    author: BOB,
-    visibility: 'public',
-    moderation: 'clear',
-    deleted: false,
-    plainRepost: false,
-    metaVersion: 1,
-    bodyVersion: 1,
-    ...change,
-  };
+  return postMeta({ postId: postIdFrom(100), author: BOB, ...change });
 }
 
 function refTo(target: PostMeta): PostRef {

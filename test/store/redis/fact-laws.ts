@@ -14,21 +14,13 @@ import type { PostId, TenantId, UserId } from '../../../src/timeline/ids.ts';
 import { postIdFrom } from '../../../src/timeline/ids.ts';
 import { NO_RELATION, type PostMeta, type Relation } from '../../../src/timeline/post.ts';
 import { eventually } from '../../harness/eventually.ts';
+import { postMeta } from '../../harness/post-meta.ts';
 import { type CacheUnderTest, ids, newTenant, newToken, soon, user } from './cache-under-test.ts';
 
 const AUTHOR = user('author');
 
 function metaOf(postId: PostId, metaVersion = 1): PostMeta {
-  return {
-    postId,
-    author: AUTHOR,
-    visibility: 'public',
-    moderation: 'clear',
-    deleted: false,
-    plainRepost: false,
-    metaVersion,
-    bodyVersion: 1,
-  };
+  return postMeta({ postId, author: AUTHOR, metaVersion });
 }
 
 export function factLaws(open: () => CacheUnderTest): void {
