@@ -2,10 +2,8 @@
  * Owns the service in a process of its own for the soak, which says what it holds when it is asked. Invariant: it does not outlive the benchmark.
  */
 import { Socket } from 'node:net';
-import { configFrom } from '../../src/config.ts';
-import { startService } from '../../src/main.ts';
-import { pause, systemRuntime } from '../../src/runtime.ts';
-import { type Serving, TENANT } from './service-process.ts';
+import { pause } from '../../src/runtime.ts';
+import { type Serving, serveBenchmark } from './service-process.ts';
 
 export interface SoakServing extends Serving {
   readonly httpPort: number;
@@ -21,7 +19,8 @@ export interface Held {
   readonly warnings: readonly string[];
 }
 
-const START_MAX_MS = 30_000;
+/** Of one wait. */
+const WAIT_MAX_MS = 30_000;
 /** For connections whose clients have left to be closed here too. */
 const SETTLE_TRIES = 100;
 const SETTLE_EVERY_MS = 50;
@@ -30,23 +29,18 @@ const COLLECTIONS = 3;
 async function main(send: (message: SoakServing | Held) => void): Promise<void> {
   const warnings: string[] = [];
   process.on('warning', ({ name, message }) => warnings.push(`${name}: ${message}`));
-  const config = configFrom(process.env);
-  const service = await startService(config, systemRuntime(config.logLevel));
-  process.once('disconnect', () => void service.stop().finally(() => process.exit()));
-  const signal = AbortSignal.timeout(START_MAX_MS);
-  await service.administer.createTenant(signal, TENANT);
-  const key = await service.administer.createKey(signal, { tenant: TENANT, role: 'service' });
+  const { service, key } = await serveBenchmark();
   const ports = new Set([service.grpcPort, service.httpPort]);
 
   const openSockets = (): number =>
     handles().filter((handle) => handle instanceof Socket && ports.has(handle.localPort ?? 0)).length;
   process.on('message', async () => {
     for (let tries = 0; openSockets() > 0 && tries < SETTLE_TRIES; tries += 1)
-      await pause(AbortSignal.timeout(START_MAX_MS), SETTLE_EVERY_MS);
+      await pause(AbortSignal.timeout(WAIT_MAX_MS), SETTLE_EVERY_MS);
     // Finalizers of one collection free what the next one takes.
     for (let round = 0; round < COLLECTIONS; round += 1) {
       globalThis.gc?.();
-      await pause(AbortSignal.timeout(START_MAX_MS), SETTLE_EVERY_MS);
+      await pause(AbortSignal.timeout(WAIT_MAX_MS), SETTLE_EVERY_MS);
     }
     const { heapUsed, external, rss } = process.memoryUsage();
     send({ heapBytes: heapUsed + external, rssBytes: rss, sockets: openSockets(), warnings });
