@@ -126,13 +126,14 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
   });
   // Background work reads through connections of its own: a flood of requests must not hold fan-out up, nor the other way round. It waits where requests are refused.
   const workerCache = openCache(config, runtime, metrics);
+  const snapshotForWorkers = replica.sourceFor(upkeep);
   const cachedForWorkers = assembleCache({
     config,
     runtime,
     metrics,
     database: upkeep,
     cache: workerCache,
-    readSnapshot: replica.sourceFor(upkeep),
+    readSnapshot: snapshotForWorkers,
   });
   const fanout = assembleFanout({
     config,
@@ -264,7 +265,7 @@ export async function startService(config: Config, runtime: Runtime): Promise<Se
           runtime,
           metrics,
           database: upkeep,
-          readSnapshot: replica.sourceFor(upkeep),
+          readSnapshot: snapshotForWorkers,
           cache: workerCache,
           cached: cachedForWorkers,
         });

@@ -19,8 +19,7 @@ export type WaitsFor = 'CACHE_UNAVAILABLE' | 'DATABASE_UNAVAILABLE';
 
 const RETRY_AFTER_MS = 200;
 
-/** A load begins with the cache, and tells when it waits for something else. */
-
+/** `load` begins with the cache, and tells when it waits for something else. */
 export function createSharedLoad<Result>(
   limitMs: number,
   load: (signal: AbortSignal, waitsFor: (reason: WaitsFor) => void) => Promise<Result>,
