@@ -654,7 +654,8 @@ export async function openHistoryStage(given?: HistoryCache): Promise<HistorySta
   /** Pages that say so may lack what the cache does not know, while Postgres does not answer; never do they show more. */
   function assertHome(look: Look, ids: readonly string[], home: readonly string[], what: string): void {
     const mayLack = look.completeness.has('stale') || look.completeness.has('unavailable');
-    assert.deepEqual(ids, mayLack ? home.filter((id) => ids.includes(id)) : home, what);
+    const called = [...look.completeness].join(' ');
+    assert.deepEqual(ids, mayLack ? home.filter((id) => ids.includes(id)) : home, `${what}, ${called}`);
   }
 
   function assertTargets(view: PostView, oracle: Awaited<ReturnType<TestTenant['oracle']>>): void {
